@@ -1,0 +1,45 @@
+"""What a benchmark is: a loader of problems and a grader of answers, with its version and licence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from evaluation.problems import Grade, Problem, Split
+
+
+class MissingDataError(ValueError):
+    """The benchmark's data is not there; the message says which file, where it was sought and how to get it."""
+
+
+class Load(Protocol):
+    """Loads problems of one split, always in the same order.
+
+    ``limit`` keeps the first so many (procedural benchmarks generate that many; None means the benchmark's own
+    size); ``root`` is the folder of benchmark files (setting STILLROOM_BENCHMARKS), which procedural benchmarks
+    ignore. Raises MissingDataError or ValueError naming the place and the fix.
+    """
+
+    def __call__(self, split: Split, *, limit: int | None = None, root: Path | None = None) -> list[Problem]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Benchmark:
+    """One set of problems with its grader.
+
+    ``files`` are the file names sought under the benchmark folder for each split (empty for procedural ones); they
+    are hashed into a run's identity. ``version`` changes whenever prompts, splits or grading change.
+    """
+
+    name: str
+    version: str
+    title: str
+    licence: str
+    source: str
+    splits: tuple[Split, ...]
+    max_new_tokens: int
+    load: Load
+    grade: Callable[[Problem, str], Grade]
+    files: tuple[str, ...] = ()

@@ -1,0 +1,190 @@
+"""The facts that workers append to their spools, one dataclass a kind.
+
+A record's identity is (run_id, kind, key); of several attempts at the same fact the views show the highest attempt.
+Texts do not travel in records: they are rows of Parquet files under ``samples/`` (see ``spool.SampleWriter``), and
+a record keeps the file, the row and the length.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """A run as planned: written by the driver before any work of it starts."""
+
+    kind: ClassVar[str] = "run"
+    run_id: str
+    plan: str
+    label: str
+    """What tables call the cell, e.g. "OPSD" or "OPSD, another problem's hint"."""
+    method: str
+    """Key in METHODS, or "base" for the evaluation of an untrained model."""
+    model: str
+    seed: int
+    base_run_id: str | None
+    """The run that holds the evaluation of the untrained model this run starts from."""
+    is_control: bool
+    spec: dict[str, Any]
+    overrides: dict[str, Any]
+    axes: dict[str, Any]
+    tags: tuple[str, ...]
+    provenance: dict[str, Any]
+    created_at: float
+
+    @property
+    def key(self) -> str:
+        return "run"
+
+
+@dataclass(frozen=True, slots=True)
+class RunEvent:
+    """A change of a run's state: queued, running, done, failed, stopped."""
+
+    kind: ClassVar[str] = "run_event"
+    run_id: str
+    sequence: int
+    status: str
+    at: float
+    error: str | None = None
+    details: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def key(self) -> str:
+        return str(self.sequence)
+
+
+@dataclass(frozen=True, slots=True)
+class StepRecord:
+    """Metrics of one update and the run's cost up to and including it.
+
+    ``cost`` keys: rollout_tokens, reference_tokens, teacher_tokens, auxiliary_tokens, trained_tokens, flop,
+    wall_seconds, gpu_seconds (cumulative). ``metrics`` are finite or None.
+    """
+
+    kind: ClassVar[str] = "step"
+    run_id: str
+    update: int
+    """1-based index of the update."""
+    segment: int
+    metrics: dict[str, float | None]
+    cost: dict[str, float]
+    at: float
+
+    @property
+    def key(self) -> str:
+        return str(self.update)
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutRecord:
+    """One training rollout."""
+
+    kind: ClassVar[str] = "rollout"
+    run_id: str
+    update: int
+    index: int
+    """Position in the update's batch."""
+    problem_id: str
+    weights_version: int
+    prompt_tokens: int
+    completion_tokens: int
+    truncated: bool
+    verdict: str
+    score: float | None
+    sample_file: str | None = None
+    sample_row: int | None = None
+
+    @property
+    def key(self) -> str:
+        return f"{self.update}/{self.index}"
+
+
+@dataclass(frozen=True, slots=True)
+class ProblemRecord:
+    """One problem that a run was evaluated or trained on."""
+
+    kind: ClassVar[str] = "problem"
+    run_id: str
+    benchmark: str
+    benchmark_version: str
+    split: str
+    problem_id: str
+    cluster: str | None
+    answer: str
+    prompt: str
+
+    @property
+    def key(self) -> str:
+        return f"{self.benchmark}/{self.split}/{self.problem_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerRecord:
+    """One answer of one evaluation; immutable. ``update`` 0 is the untrained model."""
+
+    kind: ClassVar[str] = "answer"
+    run_id: str
+    update: int
+    benchmark: str
+    split: str
+    problem_id: str
+    sample_index: int
+    prompt_tokens: int
+    completion_tokens: int
+    finish_reason: str
+    sample_file: str
+    sample_row: int
+
+    @property
+    def key(self) -> str:
+        return f"{self.update}/{self.benchmark}/{self.split}/{self.problem_id}/{self.sample_index}"
+
+
+@dataclass(frozen=True, slots=True)
+class GradeRecord:
+    """The judgement of one answer (same key as the answer, plus grader and version)."""
+
+    kind: ClassVar[str] = "grade"
+    run_id: str
+    answer_key: str
+    grader: str
+    version: str
+    verdict: str
+    score: float | None
+    extracted: str | None
+    well_formed: bool | None
+    lenient: str | None
+    error: str | None
+
+    @property
+    def key(self) -> str:
+        return f"{self.answer_key}/{self.grader}/{self.version}"
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationRecord:
+    """That an evaluation is complete, with what it cost and where it ran."""
+
+    kind: ClassVar[str] = "evaluation"
+    run_id: str
+    update: int
+    benchmark: str
+    split: str
+    problems: int
+    samples_per_problem: int
+    cost: dict[str, float]
+    """The training cost at the evaluated checkpoint (same keys as StepRecord.cost)."""
+    seconds: float
+    at: float
+
+    @property
+    def key(self) -> str:
+        return f"{self.update}/{self.benchmark}/{self.split}"
+
+
+Record = (
+    RunRecord | RunEvent | StepRecord | RolloutRecord | ProblemRecord | AnswerRecord | GradeRecord | EvaluationRecord
+)

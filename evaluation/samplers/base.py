@@ -1,0 +1,54 @@
+"""The sampler port: token ids in, token ids and log-probabilities out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from pydantic import Field
+
+from evaluation.spec import Spec
+
+
+class SamplingParams(Spec):
+    """How completions are drawn. ``temperature`` 0 is greedy decoding."""
+
+    max_new_tokens: int = Field(gt=0)
+    temperature: float = Field(1.0, ge=0)
+    top_p: float = Field(1.0, gt=0, le=1)
+    top_k: int = Field(0, ge=0)
+    """0 keeps the whole vocabulary."""
+    min_p: float = Field(0.0, ge=0, lt=1)
+    stop_token_ids: tuple[int, ...] = ()
+    """Ids that end a completion, besides the model's own end-of-turn ids."""
+
+
+@dataclass(frozen=True, slots=True)
+class SampleRequest:
+    """One completion to draw. Its random draws depend on (``seed``, position) only, never on the batch."""
+
+    prompt_ids: tuple[int, ...]
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """One drawn completion.
+
+    ``token_ids`` include the end token where one was drawn; ``logprobs`` are the log-probabilities (natural log) of
+    those tokens under softmax(logits / temperature) on the full vocabulary, before top-p, top-k and min-p (at
+    temperature 0: under softmax(logits)).
+    """
+
+    token_ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    finish_reason: Literal["stop", "length"]
+
+
+class Sampler(Protocol):
+    """Draws completions from a causal language model."""
+
+    def sample(self, requests: Sequence[SampleRequest], params: SamplingParams) -> list[Completion]:
+        """One completion for each request, in the order of the requests."""
+        ...
