@@ -13,30 +13,48 @@ from typing import Any, ClassVar
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """A run as planned: written by the driver before any work of it starts."""
+    """A run as planned: written by the driver before any work of it starts.
+
+    Runs are content-addressed and belong to no plan: a plan's use of a run is a PlanCell.
+    """
 
     kind: ClassVar[str] = "run"
     run_id: str
-    plan: str
-    label: str
-    """What tables call the cell, e.g. "OPSD" or "OPSD, another problem's hint"."""
     method: str
     """Key in METHODS, or "base" for the evaluation of an untrained model."""
     model: str
     seed: int
-    base_run_id: str | None
-    """The run that holds the evaluation of the untrained model this run starts from."""
-    is_control: bool
     spec: dict[str, Any]
-    overrides: dict[str, Any]
-    axes: dict[str, Any]
-    tags: tuple[str, ...]
     provenance: dict[str, Any]
     created_at: float
 
     @property
     def key(self) -> str:
         return "run"
+
+
+@dataclass(frozen=True, slots=True)
+class PlanCell:
+    """One cell of a plan and the run that fills it. Several plans may share a run."""
+
+    kind: ClassVar[str] = "plan_cell"
+    run_id: str
+    plan: str
+    plan_hash: str
+    position: int
+    """Order of the cell's label in the plan's table."""
+    label: str
+    """What tables call the cell, e.g. "OPSD" or "OPSD, another problem's hint"; seeds of one cell share it."""
+    is_control: bool
+    base_run_id: str | None
+    """The run that holds the evaluation of the untrained model this run starts from (None for a base run)."""
+    overrides: dict[str, Any]
+    axes: dict[str, Any]
+    tags: tuple[str, ...]
+
+    @property
+    def key(self) -> str:
+        return f"{self.plan}/{self.label}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,5 +204,13 @@ class EvaluationRecord:
 
 
 Record = (
-    RunRecord | RunEvent | StepRecord | RolloutRecord | ProblemRecord | AnswerRecord | GradeRecord | EvaluationRecord
+    RunRecord
+    | PlanCell
+    | RunEvent
+    | StepRecord
+    | RolloutRecord
+    | ProblemRecord
+    | AnswerRecord
+    | GradeRecord
+    | EvaluationRecord
 )
