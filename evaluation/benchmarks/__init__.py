@@ -1,0 +1,12 @@
+"""The benchmarks by name. To add one: write its module, import it here, add one line."""
+
+from __future__ import annotations
+
+from evaluation.benchmarks.addition import ADDITION
+from evaluation.benchmarks.base import Benchmark
+from evaluation.benchmarks.smol_addition import SMOL_ADDITION
+
+BENCHMARKS: dict[str, Benchmark] = {
+    "addition": ADDITION,
+    "smol_addition": SMOL_ADDITION,
+}

@@ -1,0 +1,1 @@
+"""Graders: pure functions from an answer text to a verdict."""
