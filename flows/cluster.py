@@ -1,0 +1,184 @@
+"""Ray for one driver: a cluster of its own or a given one, and warm workers in it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import secrets
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from flows.environment import worker_environment
+from flows.plan import Resources
+
+Role = Literal["training", "evaluation"]
+
+START_TIMEOUT_SECONDS = 120.0
+"""How long a worker may take to appear before the request is called unmet."""
+
+
+class PlacementError(RuntimeError):
+    """The cluster cannot give what the plan asks for."""
+
+
+@dataclass
+class WorkerSlot:
+    """A place for one worker process; the process is started on first use and replaced after its death."""
+
+    role: Role
+    cpus: float
+    threads: int
+    actor: Any = None
+
+    def call(self, method: str, *arguments: Any) -> Any:
+        """Run one method on the worker and wait. A dead worker is forgotten, so that the next call starts another."""
+        import ray
+        from ray.exceptions import RayActorError
+
+        if self.actor is None:
+            self.actor = self._start()
+        try:
+            return ray.get(getattr(self.actor, method).remote(*arguments))
+        except RayActorError:
+            self.actor = None
+            raise
+
+    def _start(self) -> Any:
+        import ray
+        from ray.exceptions import GetTimeoutError
+
+        from flows.workers import WORKERS
+
+        actor = (
+            ray.remote(WORKERS[self.role])
+            .options(
+                num_cpus=self.cpus,
+                max_restarts=0,
+                max_task_retries=0,
+                runtime_env={"env_vars": worker_environment(self.threads)},
+            )
+            .remote()
+        )
+        try:
+            ray.get(actor.ready.remote(), timeout=START_TIMEOUT_SECONDS)
+        except GetTimeoutError as error:
+            ray.kill(actor)
+            raise PlacementError(
+                f"no place for a {self.role} worker with {self.cpus:g} CPUs within {START_TIMEOUT_SECONDS:.0f} s; "
+                f"the cluster has {ray.cluster_resources().get('CPU', 0):g} CPUs, "
+                f"{ray.available_resources().get('CPU', 0):g} of them free: lower resources in the plan"
+            ) from error
+        return actor
+
+    def stop(self) -> None:
+        import ray
+
+        if self.actor is not None:
+            ray.kill(self.actor)
+            self.actor = None
+
+
+@dataclass
+class Cluster:
+    """Pools of warm workers. A slot serves one caller at a time."""
+
+    resources: Resources
+    threads: int
+    _free: dict[Role, queue.Queue[WorkerSlot]] = field(default_factory=dict)
+    _slots: list[WorkerSlot] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._add("training", self.resources.trainers, self.resources.cpus_per_trainer)
+        self._add("evaluation", self.resources.evaluators, self.resources.cpus_per_evaluator)
+
+    def _add(self, role: Role, count: int, cpus: float) -> None:
+        slots = [WorkerSlot(role, cpus, self.threads) for _ in range(count)]
+        self._slots.extend(slots)
+        self._free[role] = queue.Queue()
+        for slot in slots:
+            self._free[role].put(slot)
+
+    @contextlib.contextmanager
+    def lease(self, role: Role) -> Iterator[WorkerSlot]:
+        """One worker of ``role`` for as long as the block runs; waits until one is free."""
+        slot = self._free[role].get()
+        try:
+            yield slot
+        finally:
+            self._free[role].put(slot)
+
+    def stop(self) -> None:
+        for slot in self._slots:
+            slot.stop()
+
+
+_current: Cluster | None = None
+
+
+def current() -> Cluster:
+    """The cluster of this process; flows reach it here because Prefect's parameters must be plain values."""
+    if _current is None:
+        raise RuntimeError("no cluster is running in this process: enter flows.cluster.cluster() first")
+    return _current
+
+
+@contextlib.contextmanager
+def cluster(resources: Resources, threads: int) -> Iterator[Cluster]:
+    """Start a private Ray (or join ``resources.ray_address``), and end only what was started here."""
+    global _current
+    started_here = resources.ray_address == "local"
+    folder = _start_ray(resources) if started_here else _join_ray(resources.ray_address)
+    import ray
+
+    _require(ray.cluster_resources().get("CPU", 0.0), resources)
+    _current = Cluster(resources, threads)
+    try:
+        yield _current
+    finally:
+        _current.stop()
+        _current = None
+        ray.shutdown()
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _start_ray(resources: Resources) -> Path:
+    # Unix sockets live in this folder and their paths are limited to about 100 characters.
+    folder = Path(tempfile.mkdtemp(prefix="still-"))
+    os.environ["RAY_AUTH_MODE"] = "token"
+    os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
+    import ray
+
+    ray.init(
+        address="local",
+        num_cpus=max(resources.cpus, 1),
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level="ERROR",
+        _temp_dir=str(folder),
+    )
+    return folder
+
+
+def _join_ray(address: str) -> None:
+    os.environ.setdefault("RAY_AUTH_MODE", "token")
+    import ray
+
+    ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+
+
+def _require(cpus: float, resources: Resources) -> None:
+    asked = (
+        resources.trainers * resources.cpus_per_trainer + resources.evaluators * resources.cpus_per_evaluator
+    )
+    if asked > cpus:
+        raise PlacementError(
+            f"resources ask for {asked:g} CPUs ({resources.trainers} trainers of {resources.cpus_per_trainer:g}, "
+            f"{resources.evaluators} evaluators of {resources.cpus_per_evaluator:g}) and the cluster has {cpus:g}: "
+            "lower resources.trainers or resources.cpus_per_trainer in the plan"
+        )

@@ -1,0 +1,133 @@
+"""A run's folder: the truth of its progress. Prefect's and Ray's states are never read for it."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import socket
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from training.spec import RunSpec
+
+
+class RunFolderError(ValueError):
+    """The folder belongs to another run, or is damaged."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRun:
+    """What ``spec.json`` says."""
+
+    run_id: str
+    spec: RunSpec
+    identity: dict[str, str]
+    cache: Path
+    benchmarks_root: Path | None
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    """``store/runs/<run_id>``."""
+
+    path: Path
+
+    @property
+    def run_id(self) -> str:
+        return self.path.name
+
+    @property
+    def spec_file(self) -> Path:
+        return self.path / "spec.json"
+
+    def create(self, run: StoredRun) -> None:
+        """Write ``spec.json`` if the folder is new; refuse a folder that holds another run's spec."""
+        content = {
+            "run_id": run.run_id,
+            "spec": run.spec.canonical(),
+            "identity": run.identity,
+            "cache": str(run.cache),
+            "benchmarks_root": str(run.benchmarks_root) if run.benchmarks_root else None,
+        }
+        if self.spec_file.exists():
+            present = self._read_json(self.spec_file)
+            for part in ("run_id", "spec", "identity"):
+                if present.get(part) != content[part]:
+                    raise RunFolderError(
+                        f"{self.path} holds another run ({part} differs): move the folder away or use another store"
+                    )
+            if present == content:
+                return
+        self.path.mkdir(parents=True, exist_ok=True)
+        write_json(self.spec_file, content)
+
+    def read(self) -> StoredRun:
+        content = self._read_json(self.spec_file)
+        root = content["benchmarks_root"]
+        return StoredRun(
+            run_id=content["run_id"],
+            spec=RunSpec.model_validate(content["spec"]),
+            identity=content["identity"],
+            cache=Path(content["cache"]),
+            benchmarks_root=Path(root) if root else None,
+        )
+
+    def _read_json(self, file: Path) -> dict[str, Any]:
+        try:
+            return json.loads(file.read_text())
+        except (OSError, json.JSONDecodeError) as error:
+            raise RunFolderError(f"{file} cannot be read ({error}): move the folder {self.path} away") from error
+
+    # --- attempts and locks --------------------------------------------------------------------------------------
+
+    def start_attempt(self) -> int:
+        """Number of this try at the run, counted from 1; facts of later tries supersede those of earlier ones."""
+        folder = self.path / "attempts"
+        folder.mkdir(exist_ok=True)
+        number = 1 + max((int(file.stem) for file in folder.glob("*.json")), default=0)
+        who = {"host": socket.gethostname(), "pid": os.getpid(), "at": time.time()}
+        write_json(folder / f"{number}.json", who)
+        return number
+
+    @contextlib.contextmanager
+    def hold(self, purpose: str) -> Iterator[None]:
+        """Wait for and hold the run's lock for ``purpose``; the kernel frees it when the process dies."""
+        with (self.path / f"{purpose}.lock").open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    # --- progress ------------------------------------------------------------------------------------------------
+
+    def evaluated(self, update: int) -> bool:
+        return (self.path / "evaluations" / f"{update}.json").exists()
+
+    @property
+    def finished_file(self) -> Path:
+        return self.path / "finished.json"
+
+    def finished(self) -> bool:
+        return self.finished_file.exists()
+
+    def finish(self, summary: dict[str, Any]) -> None:
+        write_json(self.finished_file, summary)
+
+
+def write_json(file: Path, content: dict[str, Any]) -> None:
+    """Write atomically and durably: a reader sees the old file or the whole new one, also after a power cut."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
+    with temporary.open("w") as output:
+        json.dump(content, output, indent=1, sort_keys=True)
+        output.flush()
+        os.fsync(output.fileno())
+    os.replace(temporary, file)
+    folder = os.open(file.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

@@ -1,0 +1,111 @@
+"""Prefect's API server for one driver: a child process that never outlives it.
+
+Prefect's own temporary server survives a driver that is killed; this one watches its parent.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+START_TIMEOUT_SECONDS = 180.0
+"""A fresh database takes 16 to 38 s of migrations on two busy cores."""
+
+
+class ServerError(RuntimeError):
+    """The Prefect server did not come up."""
+
+
+@contextmanager
+def prefect_server(log: Path) -> Iterator[str]:
+    """The URL of a running Prefect API: the one PREFECT_API_URL names, else a child server of this process.
+
+    Raises ServerError with the end of the server's log.
+    """
+    given = os.environ.get("PREFECT_API_URL")
+    if given:
+        yield given
+        return
+    port = _free_port()
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "flows.server", str(port), str(os.getpid())],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            env={**os.environ, "PREFECT_UI_ENABLED": "0", "PREFECT__SERVER_EPHEMERAL": "1"},
+        )
+    url = f"http://127.0.0.1:{port}/api"
+    try:
+        _await_health(url, process, log)
+        os.environ["PREFECT_API_URL"] = url
+        yield url
+    finally:
+        os.environ.pop("PREFECT_API_URL", None)
+        process.terminate()
+        try:
+            process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _await_health(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + START_TIMEOUT_SECONDS
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            raise ServerError(f"the Prefect server ended with code {process.returncode}; its log {log} ends: {_tail(log)}")
+        try:
+            with opener.open(f"{url}/health", timeout=2) as response:
+                if response.status == 200:
+                    return
+        except (urllib.error.URLError, TimeoutError, ConnectionError):
+            time.sleep(0.2)
+    raise ServerError(f"the Prefect server did not answer within {START_TIMEOUT_SECONDS:.0f} s; see {log}")
+
+
+def _tail(log: Path, lines: int = 5) -> str:
+    return " | ".join(log.read_text(errors="replace").splitlines()[-lines:])
+
+
+def _end_with(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    os._exit(0)
+
+
+def main() -> None:
+    """``python -m flows.server PORT PARENT_PID``: serve until told to stop or until the parent is gone."""
+    port, parent = int(sys.argv[1]), int(sys.argv[2])
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    import uvicorn
+
+    uvicorn.run(
+        "prefect.server.api.server:create_app",
+        factory=True,
+        host="127.0.0.1",
+        port=port,
+        log_level="error",
+        lifespan="on",
+    )
+
+
+if __name__ == "__main__":
+    main()
