@@ -10,6 +10,7 @@ and every ablation of a paper is ``override(method, path, value)``.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
@@ -119,6 +120,10 @@ Reduction = Literal["token_mean", "sequence_mean", "constant"]
 constant: Σ / (sequences · max_new_tokens)."""
 
 
+Temperature = Annotated[float, Field(gt=0)] | Literal["sampling"]
+"""What logits are divided by in a term; "sampling" follows ``sampling.temperature`` (see Method.terms_of)."""
+
+
 # --- terms -------------------------------------------------------------------------------------------------------
 
 
@@ -134,7 +139,7 @@ class Distill(Spec):
     support: Support = FullSupport()
     entry_clip: float | None = Field(None, gt=0)
     """Upper clip of each vocabulary entry's summand before the sum (OPSD v3, 0.05); refused with Rényi and JSD's tail."""
-    temperature: float = Field(1.0, gt=0)
+    temperature: Temperature = 1.0
     """Divides the logits of both sides."""
     reduction: Reduction = "token_mean"
     coefficient: float = 1.0
@@ -166,7 +171,7 @@ class PolicyGradient(Spec):
     advantage: Advantage = GroupAdvantage()
     clip_low: float = Field(0.2, gt=0, lt=1)
     clip_high: float = Field(0.2, gt=0)
-    temperature: float = Field(1.0, gt=0)
+    temperature: Temperature = "sampling"
     reduction: Reduction = "token_mean"
     coefficient: float = 1.0
     data: Literal["rollouts"] = "rollouts"
@@ -186,7 +191,7 @@ Term = Annotated[Distill | PolicyGradient | CrossEntropy, Field(discriminator="k
 
 
 class Optimiser(Spec):
-    """AdamW with linear warm-up, then constant or cosine."""
+    """AdamW with linear warm-up over ``warmup_updates``, then constant."""
 
     learning_rate: float = Field(gt=0)
     betas: tuple[float, float] = (0.9, 0.999)
@@ -232,16 +237,32 @@ class Method(Spec):
     def _views_exist(self) -> Method:
         for phase_name, phase in self.phases.items():
             for name, term in phase.terms.items():
+                if self.sampling.temperature == 0 and getattr(term, "temperature", None) == "sampling":
+                    raise ValueError(
+                        f"phases.{phase_name}.terms.{name}.temperature follows sampling.temperature, which is 0"
+                    )
                 wanted = [term.of] + ([term.against] if isinstance(term, Distill) else [])
                 for view in wanted:
                     if view not in self.views:
                         raise ValueError(f"phases.{phase_name}.terms.{name} names view {view!r}; views: {[*self.views]}")
+                if not isinstance(self.views[term.of].weights, StudentWeights):
+                    raise ValueError(f"phases.{phase_name}.terms.{name}.of is {term.of!r}: only student weights learn")
         if any(isinstance(t, PolicyGradient) for t in self.terms()) and self.batch.group_size < 2:
             raise ValueError("a group-relative advantage needs batch.group_size of 2 or more")
         return self
 
     def terms(self) -> list[Distill | PolicyGradient | CrossEntropy]:
         return [term for phase in self.phases.values() for term in phase.terms.values()]
+
+    def terms_of(self, phase: str) -> dict[str, Distill | PolicyGradient | CrossEntropy]:
+        """The terms of one phase as the loss takes them, every "sampling" temperature replaced by the number."""
+        number = self.sampling.temperature
+        return {
+            name: term.model_copy(update={"temperature": number})
+            if getattr(term, "temperature", None) == "sampling"
+            else term
+            for name, term in self.phases[phase].terms.items()
+        }
 
     def uses_rollouts(self) -> bool:
         return any(term.data == "rollouts" for term in self.terms())
@@ -276,9 +297,26 @@ def override_all(method: Method, changes: Mapping[str, Any]) -> Method:
     try:
         return Method.model_validate(data)
     except ValidationError as error:
-        first = error.errors()[0]
+        errors = error.errors()
+        first = next((entry for entry in errors if _expected(entry)), errors[0])
         where = ".".join(str(part) for part in first["loc"]) or ", ".join(changes)
-        raise OverrideError(f"method {method.key!r}: {where}: {first['msg']}") from error
+        if len(changes) == 1:
+            where = next(iter(changes))
+        raise OverrideError(f"method {method.key!r}: {where}: {_reason(first)}") from error
+
+
+def _expected(error: Mapping[str, Any]) -> list[str]:
+    """The names that would have been valid, where pydantic lists them."""
+    context = error.get("ctx", {})
+    return re.findall(r"'([^']*)'", str(context.get("expected_tags") or context.get("expected") or ""))
+
+
+def _reason(error: Mapping[str, Any]) -> str:
+    names, given = _expected(error), error["input"]
+    if not names:
+        return error["msg"].removeprefix("Value error, ")
+    word = str(given.get("kind") if isinstance(given, dict) else given)
+    return f"{word!r} is not valid here{nearest(word, names)}"
 
 
 def _set(data: dict[str, Any], path: str, value: Any) -> None:
