@@ -1,0 +1,1 @@
+"""Losses as pure functions of log-probabilities; arguments in the order (target, student)."""

@@ -1,0 +1,142 @@
+"""The head, a chunk of tokens at a time, with the gradient computed in the forward.
+
+The vocabulary axis exists for ``chunk_tokens`` rows of each view and no longer: each chunk is multiplied by the head,
+handed to the losses in blocks of rows, and its gradient is sent back through the head at once. What is kept is the
+gradient with respect to the learning view's hidden states [N, D] and to the head's trainable parameters; backward
+multiplies both by the incoming gradient. Nothing is recomputed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+CPU_BLOCK_BYTES = 4 << 20
+"""Vocabulary rows handed to the losses together on a CPU: their temporaries then stay in the last-level cache."""
+
+BlockLoss = Callable[[int, Mapping[str, Tensor], bool], Tensor | None]
+"""(index of the block's first token, logits of each view [n, V], gradient wanted) -> d loss / d logits [n, V]."""
+
+
+@dataclass(frozen=True)
+class HeadGradients:
+    """Gradients of the summed block losses; None where nothing asked for one."""
+
+    hidden: Tensor | None
+    parameters: list[Tensor]
+
+
+def shared_width(heads: Mapping[str, nn.Module], logits: Mapping[str, Tensor]) -> int:
+    """The narrowest vocabulary of the views; wider ones are cut to it, so padded ids have probability 0."""
+    return min(view.shape[-1] for view in logits.values())
+
+
+def block_rows(width: int, device: torch.device, chunk_tokens: int) -> int:
+    """Rows of one block: bounded by CPU_BLOCK_BYTES of fp32 on a CPU, the whole chunk elsewhere."""
+    if device.type != "cpu":
+        return chunk_tokens
+    return max(1, min(chunk_tokens, CPU_BLOCK_BYTES // (4 * width)))
+
+
+def run_head(
+    hidden: Mapping[str, Float[Tensor, "n _"]],
+    heads: Mapping[str, nn.Module],
+    learns: str,
+    block_loss: BlockLoss,
+    chunk_tokens: int,
+) -> HeadGradients:
+    """Call ``block_loss`` on every token's logits, and collect the gradient for view ``learns``.
+
+    Gradients are computed only if autograd is on and the hidden states or a head parameter require one.
+    """
+    learning = hidden[learns]
+    trainable = trainable_parameters(heads[learns]) if torch.is_grad_enabled() else []
+    hidden_gradient = (
+        torch.zeros_like(learning) if torch.is_grad_enabled() and learning.requires_grad else None
+    )
+    parameter_gradients = [torch.zeros_like(p, dtype=torch.promote_types(p.dtype, torch.float32)) for p in trainable]
+    for start in range(0, len(learning), chunk_tokens):
+        rows = slice(start, start + chunk_tokens)
+        inputs = {view: states[rows].detach() for view, states in hidden.items()}
+        _run_chunk(inputs, heads, learns, block_loss, start, hidden_gradient, trainable, parameter_gradients)
+    return HeadGradients(hidden_gradient, parameter_gradients)
+
+
+def _run_chunk(
+    inputs: dict[str, Tensor],
+    heads: Mapping[str, nn.Module],
+    learns: str,
+    block_loss: BlockLoss,
+    start: int,
+    hidden_gradient: Tensor | None,
+    trainable: list[nn.Parameter],
+    parameter_gradients: list[Tensor],
+) -> None:
+    wanted = hidden_gradient is not None or bool(trainable)
+    leaf = inputs[learns]
+    if hidden_gradient is not None:
+        leaf.requires_grad_()
+    with torch.set_grad_enabled(wanted):
+        learning_logits = heads[learns](leaf)
+    with torch.no_grad():
+        logits = {view: heads[view](states) for view, states in inputs.items() if view != learns}
+    logits[learns] = learning_logits.detach()
+    width = shared_width(heads, logits)
+    logits = {view: values[:, :width] for view, values in logits.items()}
+    gradient = torch.zeros_like(learning_logits, requires_grad=False) if wanted else None
+    step = block_rows(width, leaf.device, len(leaf))
+    for first in range(0, len(leaf), step):
+        block = {view: values[first : first + step] for view, values in logits.items()}
+        part = block_loss(start + first, block, wanted)
+        if gradient is not None and part is not None:
+            gradient[first : first + step, :width] = part
+    if gradient is None:
+        return
+    wrt: list[Tensor] = [*([leaf] if hidden_gradient is not None else []), *trainable]
+    parts = list(torch.autograd.grad(learning_logits, wrt, gradient))
+    if hidden_gradient is not None:
+        hidden_gradient[start : start + len(leaf)] = parts.pop(0)
+    for total, part in zip(parameter_gradients, parts, strict=True):
+        total += part
+
+
+def trainable_parameters(head: nn.Module) -> list[nn.Parameter]:
+    """The head's parameters that require a gradient (tied embeddings and adapters included)."""
+    return [parameter for parameter in head.parameters() if parameter.requires_grad]
+
+
+class _WithGradients(torch.autograd.Function):
+    """A value whose gradients are known already."""
+
+    @staticmethod
+    def forward(ctx: Any, value: Tensor, gradients: tuple[Tensor, ...], *inputs: Tensor) -> Tensor:
+        ctx.save_for_backward(*gradients)
+        ctx.dtypes = [tensor.dtype for tensor in inputs]
+        return value.clone()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, incoming: Tensor) -> tuple[Tensor | None, ...]:
+        scaled = [
+            (saved * incoming.to(saved.dtype)).to(dtype)
+            for saved, dtype in zip(ctx.saved_tensors, ctx.dtypes, strict=True)
+        ]
+        return (None, None, *scaled)
+
+
+def attach(value: Float[Tensor, ""], gradients: HeadGradients, hidden: Tensor, head: nn.Module) -> Float[Tensor, ""]:
+    """``value`` as a scalar whose backward sends ``gradients`` to ``hidden`` and to the head's parameters."""
+    inputs: list[Tensor] = [hidden] if gradients.hidden is not None else []
+    saved = [gradients.hidden] if gradients.hidden is not None else []
+    if torch.is_grad_enabled():
+        inputs += trainable_parameters(head)
+        saved += gradients.parameters
+    if not inputs:
+        return value
+    return _WithGradients.apply(value, tuple(saved), *inputs)
