@@ -1,0 +1,51 @@
+# Every target first brings .venv up to date (infra/setup.sh; nothing to do costs milliseconds).
+# ARGS is passed on: make demo ARGS=--json
+
+BIN := .venv/bin
+ARGS ?=
+WORKERS ?= 2
+PYTEST = $(BIN)/pytest -n $(WORKERS) --dist loadgroup
+
+# Compiled bytecode halves the start of every process; a Python that may not write it compiles torch each time.
+unexport PYTHONDONTWRITEBYTECODE
+# An activated environment elsewhere must not lend its modules.
+unexport PYTHONPATH VIRTUAL_ENV
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo dashboard doctor smollm test test-slow lint format bench
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+
+setup: ## build or refresh .venv
+	@bash infra/setup.sh
+
+demo: setup ## run the study of three methods, a control and three seeds; print the table
+	$(BIN)/stillroom demo $(ARGS)
+
+dashboard: setup ## show the results in the browser
+	$(BIN)/stillroom dashboard $(ARGS)
+
+doctor: setup ## check versions, devices, sandbox, Ray, Prefect and the store
+	$(BIN)/stillroom doctor $(ARGS)
+
+smollm: setup ## install SmolLM2-135M-Instruct, the small real model
+	@bash infra/setup.sh smollm
+
+test: setup ## run the fast tests
+	$(PYTEST) -m "not slow" $(ARGS)
+
+test-slow: setup ## run the slow tests
+	$(PYTEST) -m slow $(ARGS)
+
+lint: setup ## check style, format and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyrefly check
+
+format: setup ## put the code into the agreed format
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: setup ## measure speed and memory against the parts' own references
+	$(BIN)/python -m tests.bench $(ARGS)
