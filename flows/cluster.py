@@ -26,12 +26,17 @@ class PlacementError(RuntimeError):
     """The cluster cannot give what the plan asks for."""
 
 
+class Interrupted(RuntimeError):
+    """The user asked to stop."""
+
+
 @dataclass
 class WorkerSlot:
     """A place for one worker process; the process is started on first use and replaced after its death."""
 
     role: Role
     cpus: float
+    gpus: float
     threads: int
     actor: Any = None
 
@@ -40,6 +45,8 @@ class WorkerSlot:
         import ray
         from ray.exceptions import RayActorError
 
+        if current().stopping:
+            raise Interrupted("stopped on request; the same command goes on from here")
         if self.actor is None:
             self.actor = self._start()
         try:
@@ -58,6 +65,7 @@ class WorkerSlot:
             ray.remote(WORKERS[self.role])
             .options(
                 num_cpus=self.cpus,
+                num_gpus=self.gpus,
                 max_restarts=0,
                 max_task_retries=0,
                 runtime_env={"env_vars": worker_environment(self.threads)},
@@ -88,16 +96,20 @@ class Cluster:
     """Pools of warm workers. A slot serves one caller at a time."""
 
     resources: Resources
+    trainers: int
     threads: int
+    stopping: bool = False
+    """Set once the user has asked to stop: work that fails from then on is neither retried nor called failed."""
     _free: dict[Role, queue.Queue[WorkerSlot]] = field(default_factory=dict)
     _slots: list[WorkerSlot] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._add("training", self.resources.trainers, self.resources.cpus_per_trainer)
-        self._add("evaluation", self.resources.evaluators, self.resources.cpus_per_evaluator)
+        wanted = self.resources
+        self._add("training", self.trainers, wanted.cpus_per_trainer, wanted.gpus_per_trainer)
+        self._add("evaluation", wanted.evaluators, wanted.cpus_per_evaluator, wanted.gpus_per_evaluator)
 
-    def _add(self, role: Role, count: int, cpus: float) -> None:
-        slots = [WorkerSlot(role, cpus, self.threads) for _ in range(count)]
+    def _add(self, role: Role, count: int, cpus: float, gpus: float) -> None:
+        slots = [WorkerSlot(role, cpus, gpus, self.threads) for _ in range(count)]
         self._slots.extend(slots)
         self._free[role] = queue.Queue()
         for slot in slots:
@@ -116,6 +128,11 @@ class Cluster:
         for slot in self._slots:
             slot.stop()
 
+    def interrupt(self) -> None:
+        """End all work now; callers that wait for a worker get an error at once."""
+        self.stopping = True
+        self.stop()
+
 
 _current: Cluster | None = None
 
@@ -128,19 +145,20 @@ def current() -> Cluster:
 
 
 @contextlib.contextmanager
-def cluster(resources: Resources, threads: int) -> Iterator[Cluster]:
+def cluster(resources: Resources, trainers: int, threads: int) -> Iterator[Cluster]:
     """Start a private Ray (or join ``resources.ray_address``), and end only what was started here."""
     global _current
     started_here = resources.ray_address == "local"
     folder = _start_ray(resources) if started_here else _join_ray(resources.ray_address)
     import ray
 
-    _require(ray.cluster_resources().get("CPU", 0.0), resources)
-    _current = Cluster(resources, threads)
     try:
+        _require(ray.cluster_resources(), resources, trainers)
+        _current = Cluster(resources, trainers, threads)
         yield _current
     finally:
-        _current.stop()
+        if _current is not None:
+            _current.stop()
         _current = None
         ray.shutdown()
         if folder is not None:
@@ -172,13 +190,14 @@ def _join_ray(address: str) -> None:
     ray.init(address=address, log_to_driver=False, logging_level="ERROR")
 
 
-def _require(cpus: float, resources: Resources) -> None:
-    asked = (
-        resources.trainers * resources.cpus_per_trainer + resources.evaluators * resources.cpus_per_evaluator
-    )
-    if asked > cpus:
-        raise PlacementError(
-            f"resources ask for {asked:g} CPUs ({resources.trainers} trainers of {resources.cpus_per_trainer:g}, "
-            f"{resources.evaluators} evaluators of {resources.cpus_per_evaluator:g}) and the cluster has {cpus:g}: "
-            "lower resources.trainers or resources.cpus_per_trainer in the plan"
-        )
+def _require(offered: dict[str, float], resources: Resources, trainers: int) -> None:
+    asked = {
+        "CPU": trainers * resources.cpus_per_trainer + resources.evaluators * resources.cpus_per_evaluator,
+        "GPU": trainers * resources.gpus_per_trainer + resources.evaluators * resources.gpus_per_evaluator,
+    }
+    for kind, amount in asked.items():
+        if amount > offered.get(kind, 0.0):
+            raise PlacementError(
+                f"the plan's resources ask for {amount:g} {kind}s ({trainers} trainers, {resources.evaluators} "
+                f"evaluators) and the cluster has {offered.get(kind, 0.0):g}: lower resources in the plan"
+            )

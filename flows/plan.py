@@ -6,13 +6,12 @@ import itertools
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, ValidationError
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError
 
-from evaluation.samplers.base import SamplingParams
 from evaluation.spec import Spec
 from flows.explain import explain
 from training.method import Method, OverrideError, nearest, override_all
@@ -48,12 +47,17 @@ def _expand_data(value: Any) -> Any:
     return {"train": value} if isinstance(value, str) else value
 
 
+def available_cpus() -> int:
+    """CPUs this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 class Resources(Spec):
     """Where the work runs. Not part of a run's identity."""
 
     ray_address: str = "local"
     """"local" starts a private cluster; anything else is an address to join."""
-    cpus: int = Field(default_factory=lambda: len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1), gt=0)
+    cpus: int = Field(default_factory=available_cpus, gt=0)
     """CPUs that the private cluster offers."""
     trainers: int | None = Field(None, gt=0)
     """Runs trained side by side; None fills the CPUs."""
@@ -258,5 +262,3 @@ def _cell(
         position=position,
     )
 
-
-__all__ = ["Cell", "Literal", "Plan", "PlanCell", "PlanError", "Resources", "SamplingParams", "expand", "load_plan"]

@@ -101,6 +101,18 @@ class RunFolder:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
+    def is_held(self, purpose: str) -> bool:
+        """Whether a living process holds the lock."""
+        file = self.path / f"{purpose}.lock"
+        if not file.exists():
+            return False
+        with file.open("a") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+            return False
+
     # --- progress ------------------------------------------------------------------------------------------------
 
     def evaluated(self, update: int) -> bool:

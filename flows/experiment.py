@@ -1,0 +1,70 @@
+"""The flow of one run: train a segment, evaluate it beside the next one, until the budget is spent."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from prefect import flow
+from prefect.futures import PrefectFuture
+from prefect.task_runners import ThreadPoolTaskRunner
+
+from evaluation.results.records import RunEvent
+from evaluation.results.spool import Spool
+from flows.cluster import current
+from flows.run_folder import RunFolder
+from flows.tasks import evaluate_segment, train_segment
+
+
+@flow(
+    name="experiment",
+    flow_run_name="{run_id}",
+    task_runner=ThreadPoolTaskRunner(max_workers=4),
+    persist_result=False,
+    validate_parameters=False,
+)
+def experiment(run_id: str, run_dir: str) -> None:
+    """Do what is missing of one run. What is done is read from its folder, so any call resumes.
+
+    Raises what the work raised, after recording it as the run's state.
+    """
+    folder = RunFolder(Path(run_dir))
+    with folder.hold("run"):
+        if folder.finished():
+            return
+        attempt = folder.start_attempt()
+        with Spool(folder.path, role="driver", attempt=attempt) as spool:
+            spool.append(RunEvent(run_id, attempt * 2 - 1, "running", time.time()))
+            spool.flush()
+            try:
+                summary = _train_and_evaluate(folder, attempt)
+            except BaseException as error:
+                status = "stopped" if current().stopping else "failed"
+                spool.append(RunEvent(run_id, attempt * 2, status, time.time(), f"{type(error).__name__}: {error}"))
+                raise
+            spool.append(RunEvent(run_id, attempt * 2, "done", time.time()))
+            spool.flush()
+            folder.finish(summary)
+
+
+def _train_and_evaluate(folder: RunFolder, attempt: int) -> dict[str, Any]:
+    run_id, run_dir = folder.run_id, str(folder.path)
+    evaluations: list[PrefectFuture[Any]] = []
+    if folder.read().spec.method is None:
+        if not folder.evaluated(0):
+            evaluations.append(evaluate_segment.submit(run_id, run_dir, None, attempt))
+        return {"updates": 0, "evaluations": [future.result() for future in evaluations]}
+    with current().lease("training") as slot:
+        segment, report = 0, None
+        while report is None or not report["finished"]:
+            segment += 1
+            report = folder.segment_report(segment)
+            if report is None:
+                report = train_segment(slot, run_id, run_dir, segment, attempt)
+            if not folder.evaluated(report["last_update"]):
+                evaluations.append(evaluate_segment.submit(run_id, run_dir, segment, attempt))
+    for future in evaluations:
+        future.result()
+    folder.release_all_but(segment)
+    return {"updates": report["last_update"], "segments": segment, "cost": report["cost"]}

@@ -1,0 +1,135 @@
+"""Live progress of a study, read from the runs' folders: the same facts that the results are made of."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from flows.prepare import PreparedRun
+from training.spec import RolloutTokensBudget
+
+POLL_SECONDS = 0.5
+
+
+@dataclass
+class RunWatcher:
+    """What a run has reached, from the new lines of its spools."""
+
+    run: PreparedRun
+    update: int = 0
+    spent: float = 0.0
+    scores: dict[str, float] = field(default_factory=dict)
+    _offsets: dict[Path, int] = field(default_factory=dict)
+    _evaluations: set[str] = field(default_factory=set)
+
+    def poll(self) -> bool:
+        """Read what is new; True if an evaluation was completed."""
+        for spool in (self.run.folder.path / "spool").glob("*.jsonl"):
+            self._read(spool)
+        fresh = False
+        for file in sorted((self.run.folder.path / "evaluations").glob("*.json"), key=lambda file: int(file.stem)):
+            if file.stem not in self._evaluations:
+                self._evaluations.add(file.stem)
+                self.scores = json.loads(file.read_text()).get("scores", {})
+                fresh = True
+        return fresh
+
+    def _read(self, spool: Path) -> None:
+        with spool.open("rb") as lines:
+            lines.seek(self._offsets.get(spool, 0))
+            block = lines.read()
+        whole = block[: block.rfind(b"\n") + 1]
+        self._offsets[spool] = self._offsets.get(spool, 0) + len(whole)
+        for line in whole.splitlines():
+            if b'"kind":"step"' not in line and b'"kind": "step"' not in line:
+                continue
+            data = json.loads(line)["data"]
+            if data["update"] > self.update:
+                self.update = data["update"]
+                self.spent = data["cost"].get("rollout_tokens", 0) + data["cost"].get("reference_tokens", 0)
+
+    @property
+    def fraction(self) -> float:
+        """Share of the budget spent."""
+        if self.run.folder.finished():
+            return 1.0
+        budget = self.run.cell.spec.budget
+        if isinstance(budget, RolloutTokensBudget):
+            return min(self.spent / budget.tokens, 1.0)
+        return self.update / budget.updates if budget.updates else 0.0
+
+    @property
+    def name(self) -> str:
+        return f"{self.run.cell.label}, seed {self.run.cell.seed}"
+
+    @property
+    def state(self) -> str:
+        scores = ", ".join(f"{name} {score:.3f}" for name, score in self.scores.items())
+        return f"update {self.update:>4}  {scores}"
+
+
+@contextlib.contextmanager
+def watch_runs(runs: list[PreparedRun], console: Console) -> Iterator[None]:
+    """Show the runs until the block ends: bars on a terminal, one line an evaluation elsewhere."""
+    watchers = [RunWatcher(run) for run in runs]
+    stop = threading.Event()
+    if console.is_terminal:
+        progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.fields[state]}"),
+            TimeElapsedColumn(),
+            console=console,
+        )
+        bars = {watcher.run.run_id: progress.add_task(watcher.name, total=1.0, state="queued", start=False) for watcher in watchers}
+        with progress:
+            thread = threading.Thread(target=_follow, args=(stop, lambda: _draw(watchers, progress, bars)), daemon=True)
+            with _running(thread, stop):
+                yield
+            _draw(watchers, progress, bars)
+    else:
+        thread = threading.Thread(target=_follow, args=(stop, lambda: _print(watchers, console)), daemon=True)
+        with _running(thread, stop):
+            yield
+        _print(watchers, console)
+
+
+@contextlib.contextmanager
+def _running(thread: threading.Thread, stop: threading.Event) -> Iterator[None]:
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def _follow(stop: threading.Event, show: object) -> None:
+    assert callable(show)
+    while not stop.wait(POLL_SECONDS):
+        show()
+
+
+def _draw(watchers: list[RunWatcher], progress: Progress, bars: dict[str, TaskID]) -> None:
+    for watcher in watchers:
+        watcher.poll()
+        bar = bars[watcher.run.run_id]
+        if watcher.update or watcher.scores:
+            progress.start_task(bar)
+            progress.update(bar, completed=watcher.fraction, state=watcher.state)
+        if watcher.run.folder.finished():
+            progress.update(bar, completed=1.0)
+            progress.stop_task(bar)
+
+
+def _print(watchers: list[RunWatcher], console: Console) -> None:
+    for watcher in watchers:
+        if watcher.poll():
+            console.print(f"{watcher.name}: {watcher.state}", highlight=False)

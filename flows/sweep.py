@@ -1,0 +1,138 @@
+"""A plan from start to end: prepare, start Prefect and Ray only if something is missing, run, ingest."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from flows.environment import prepare_environment
+from flows.plan import Plan
+from flows.prepare import PreparedPlan, PreparedRun, prepare, record_plan
+from flows.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class StudyOutcome:
+    """What a sweep did."""
+
+    prepared: PreparedPlan
+    done_before: int
+    done_now: int
+    failures: dict[str, str]
+    """run_id -> error"""
+    stopped: bool
+    seconds: float
+
+
+Notify = Callable[[str], None]
+"""Told one line whenever the sweep enters another stage."""
+
+
+def run_plan(plan: Plan, settings: Settings, notify: Notify, watch: Callable[[list[PreparedRun]], contextlib.AbstractContextManager[None]]) -> StudyOutcome:
+    """Run what is missing of a plan and bring the results up to date.
+
+    ``watch`` is entered while runs are in progress and shows them. Raises PlanError before anything is started.
+    """
+    started = time.time()
+    prepare_environment(settings.store)
+    prepared = prepare(plan, settings)
+    record_plan(prepared, started)
+    missing = prepared.missing()
+    failures: dict[str, str] = {}
+    stopped = False
+    if missing:
+        with _ingestor(settings.store), _services(plan, missing, settings, notify):
+            notify(f"{len(missing)} of {len(prepared.runs)} runs to do")
+            with watch(missing):
+                failures, stopped = _run(plan, missing)
+    from evaluation.results.ingest import ingest
+
+    ingest(settings.store, wait=INGEST_WAIT_SECONDS)
+    return StudyOutcome(
+        prepared=prepared,
+        done_before=len(prepared.runs) - len(missing),
+        done_now=sum(run.folder.finished() for run in missing),
+        failures=failures,
+        stopped=stopped,
+        seconds=time.time() - started,
+    )
+
+
+INGEST_WAIT_SECONDS = 120.0
+"""How long to wait for another ingestor to let go of the database."""
+
+
+@contextlib.contextmanager
+def _ingestor(store: Path) -> Iterator[None]:
+    """Keeps the snapshot fresh while the study runs; a process of its own, ended with the block."""
+    log = store / "logs" / "ingest.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "evaluation.results.ingest", str(store), "--follow"],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+        )
+    try:
+        yield
+    finally:
+        process.terminate()
+        try:
+            process.wait(timeout=INGEST_WAIT_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+@contextlib.contextmanager
+def _services(plan: Plan, missing: list[PreparedRun], settings: Settings, notify: Notify) -> Iterator[None]:
+    """Prefect's server and Ray, started side by side."""
+    from flows.cluster import cluster
+    from flows.server import prefect_server
+
+    notify("starting Prefect and Ray")
+    trainers = plan.resources.trainers_for(sum(run.cell.spec.method is not None for run in missing))
+    with contextlib.ExitStack() as stack, ThreadPoolExecutor(max_workers=1) as side:
+        # The server's start is mostly waiting for a child process, so Ray starts meanwhile.
+        server = prefect_server(settings.store / "logs" / "prefect.log")
+        up = side.submit(server.__enter__)
+        try:
+            stack.enter_context(cluster(plan.resources, trainers, plan.compute.threads))
+        finally:
+            up.result()
+            stack.push(server.__exit__)
+        yield
+
+
+def _run(plan: Plan, missing: list[PreparedRun]) -> tuple[dict[str, str], bool]:
+    from flows.cluster import current
+    from flows.study import study
+
+    workers = current().trainers + 1
+    with _stop_on_signals():
+        outcome = study(plan.name, workers, [(run.run_id, str(run.folder.path)) for run in missing])
+    return outcome, current().stopping
+
+
+@contextlib.contextmanager
+def _stop_on_signals() -> Iterator[None]:
+    """Ctrl-C and SIGTERM end the workers first, so that every waiting thread returns; nothing saved is lost."""
+    from flows.cluster import current
+
+    def stop(number: int, frame: object) -> None:
+        current().interrupt()
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
