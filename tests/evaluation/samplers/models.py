@@ -1,0 +1,47 @@
+"""Small random models with a fixed seed for the sampler tests."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
+
+from evaluation.samplers.base import SampleRequest
+
+VOCABULARY = 41
+PAD = 0
+
+_SHAPE: dict[str, Any] = dict(
+    vocab_size=VOCABULARY,
+    hidden_size=32,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    head_dim=8,
+    intermediate_size=48,
+    max_position_embeddings=512,
+    initializer_range=0.15,
+)
+
+
+def qwen3(attention: str = "eager", **changes: Any) -> Qwen3ForCausalLM:
+    torch.manual_seed(7)
+    config = Qwen3Config(**{**_SHAPE, "tie_word_embeddings": True, "attn_implementation": attention, **changes})
+    return Qwen3ForCausalLM(config).eval()
+
+
+def llama(attention: str = "sdpa", **changes: Any) -> LlamaForCausalLM:
+    torch.manual_seed(8)
+    config = LlamaConfig(**{**_SHAPE, "attn_implementation": attention, **changes})
+    return LlamaForCausalLM(config).eval()
+
+
+def ragged_requests(count: int, *, longest: int = 19, seed: int = 0) -> list[SampleRequest]:
+    """Prompts of 1 to ``longest`` random ids, no pad id among them."""
+    source = random.Random(seed)
+    return [
+        SampleRequest(tuple(source.randrange(1, VOCABULARY) for _ in range(source.randint(1, longest))), 1000 + index)
+        for index in range(count)
+    ]
