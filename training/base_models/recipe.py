@@ -1,0 +1,58 @@
+"""What a tiny base model is made of: every number of its architecture and of its mid-training (no torch here)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+from pydantic import Field
+
+from evaluation.spec import Spec
+
+
+class Recipe(Spec):
+    """A Qwen3-architecture model with tied embeddings and the mid-training that makes it a base.
+
+    Half of the mid-training items (``without_context_share``) show only the question; their digit pairs come from a
+    covered part of the 100 pairs, so the model knows some sums and not others. The rest show a worked solution after
+    ``<|hint|>``: a share ``random_context_share`` of those has random step results that the response must repeat, so
+    only reading the context helps; the others are true ones on covered pairs. In a share ``corrupted_share`` of all
+    items each step result in the response *input* is replaced by a random one with ``corruption_rate``, while the
+    target stays right: the model learns to stay sane after wrong steps.
+    """
+
+    data_version: int = 1
+    """Raised whenever the code that writes mid-training items or the tokenizer changes."""
+    hidden_size: int = Field(96, gt=0)
+    layers: int = Field(3, gt=0)
+    heads: int = Field(3, gt=0)
+    """Query heads; as many key-value heads."""
+    head_dim: int = Field(32, ge=32)
+    """vLLM's CPU build refuses less than 32."""
+    mlp_size: int = Field(288, gt=0)
+    rope_theta: float = Field(1e4, gt=0)
+    max_positions: int = Field(256, gt=0)
+    initializer_range: float = Field(0.02, gt=0)
+
+    steps: int = Field(400, gt=0)
+    batch: int = Field(48, gt=1)
+    learning_rate: float = Field(3e-3, gt=0)
+    final_learning_rate_share: float = Field(0.1, ge=0, le=1)
+    """Cosine decay ends at this share of ``learning_rate``."""
+    warmup_steps: int = Field(50, ge=0)
+    betas: tuple[float, float] = (0.9, 0.98)
+    weight_decay: float = Field(0.01, ge=0)
+    max_grad_norm: float = Field(1.0, gt=0)
+
+    covered_pairs: int = Field(50, gt=0, le=100)
+    """How many of the 100 ordered digit pairs are shown without context."""
+    without_context_share: float = Field(0.5, ge=0, le=1)
+    random_context_share: float = Field(0.5, ge=0, le=1)
+    corrupted_share: float = Field(0.5, ge=0, le=1)
+    corruption_rate: float = Field(0.35, ge=0, le=1)
+    seed: int = Field(0, ge=0)
+
+    def content_hash(self) -> str:
+        """sha256 of the recipe's canonical JSON: the key of the built model."""
+        canonical = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(canonical.encode()).hexdigest()

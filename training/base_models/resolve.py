@@ -1,0 +1,151 @@
+"""From the name of a model to a folder with its weights, configuration and tokenizer (no torch until one is built)."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from training.base_models.cache import Report, make_once
+from training.base_models.catalogue import BASE_MODELS, DEFAULT_PRIVILEGED_TEMPLATE, BaseModelEntry
+from training.base_models.hashing import TOKENIZER_FILES, WEIGHT_PATTERNS, content_hash, weight_files
+from training.base_models.recipe import Recipe
+from training.spec import ModelSpec
+
+_HUB_PATTERNS = ["*.json", "*.jinja", "*.model", "*.txt", *WEIGHT_PATTERNS]
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedModel:
+    """A model on this machine. ``content_hash`` belongs to a run's identity, ``path`` does not."""
+
+    path: Path
+    content_hash: str
+    privileged_template: str
+    name: str
+
+
+def resolve_model(spec: ModelSpec, cache: Path) -> ResolvedModel:
+    """The folder of ``spec.name``, built, converted or downloaded into ``cache`` when it is not there yet.
+
+    ``name`` is looked up as: a key of BASE_MODELS, which may carry changes of its recipe (``tiny-demo@seed=3`` or
+    ``tiny-demo@seed=3,steps=500``); a local folder; a hub id (``owner/name``), unless HF_HUB_OFFLINE forbids the
+    network and the local hub cache has no copy. Raises ValueError with the fix otherwise.
+    """
+    folder, template = _locate(spec.name, cache)
+    return ResolvedModel(
+        path=folder,
+        content_hash=content_hash(folder, cache),
+        privileged_template=spec.privileged_template or template,
+        name=spec.name,
+    )
+
+
+def recipe_of(name: str) -> Recipe | None:
+    """The recipe of a tiny base model's name with its changes; None when the name is not one.
+
+    Raises ValueError for an unknown recipe field or a value it refuses.
+    """
+    key, _, changes = name.partition("@")
+    entry = BASE_MODELS.get(key)
+    if entry is None or entry.recipe is None:
+        return None
+    return _changed(entry.recipe, name, changes) if changes else entry.recipe
+
+
+def _locate(name: str, cache: Path) -> tuple[Path, str]:
+    entry = BASE_MODELS.get(name.partition("@")[0])
+    if entry is not None:
+        return _known(entry, name, cache), entry.privileged_template
+    folder = Path(name).expanduser()
+    if folder.is_dir():
+        _require_model_files(folder)
+        return folder.resolve(), DEFAULT_PRIVILEGED_TEMPLATE
+    if name.count("/") == 1 and not name.startswith((".", "/", "~")) and not name.endswith("/"):
+        return _from_hub(name), DEFAULT_PRIVILEGED_TEMPLATE
+    close = difflib.get_close_matches(name, BASE_MODELS, n=1, cutoff=0.5)
+    known = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(BASE_MODELS)}"
+    raise ValueError(f"model.name: {name!r} is no base model, no folder and no hub id (owner/name); {known}")
+
+
+def _known(entry: BaseModelEntry, name: str, cache: Path) -> Path:
+    recipe = recipe_of(name)
+    if recipe is None:
+        if name != entry.name:
+            raise ValueError(
+                f"model.name: {entry.name!r} is not built from a recipe: nothing may follow it, got {name!r}"
+            )
+        from training.base_models import smollm
+
+        return make_once(cache / "base_models" / smollm.cache_key(), entry.title, smollm.convert)
+    if entry.shipped is not None and recipe == entry.recipe and _built_from(entry.shipped, recipe):
+        return entry.shipped
+
+    def make(destination: Path, report: Report) -> None:
+        from training.base_models.build import build
+
+        build(recipe, destination, report)
+
+    return make_once(cache / "base_models" / f"{entry.name}-{recipe.content_hash()[:16]}", f"building {name}", make)
+
+
+def _built_from(folder: Path, recipe: Recipe) -> bool:
+    description = folder / "recipe.json"
+    return description.is_file() and json.loads(description.read_text())["recipe_hash"] == recipe.content_hash()
+
+
+def _changed(recipe: Recipe, name: str, changes: str) -> Recipe:
+    values: dict[str, Any] = recipe.model_dump()
+    for change in changes.split(","):
+        field, equals, value = change.partition("=")
+        if field not in values or not equals:
+            close = difflib.get_close_matches(field, values, n=1, cutoff=0.5)
+            hint = f"did you mean {close[0]!r}?" if close else f"fields: {', '.join(values)}"
+            raise ValueError(f"model.name: {name!r}: {change!r} is not field=value of a recipe; {hint}")
+        values[field] = value
+    try:
+        return Recipe.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise ValueError(f"model.name: {name!r}: recipe field {where}: {first['msg']}") from error
+
+
+def _require_model_files(folder: Path) -> None:
+    missing = []
+    if not (folder / "config.json").is_file():
+        missing.append("config.json")
+    if not weight_files(folder):
+        missing.append(f"weights ({' or '.join(WEIGHT_PATTERNS)})")
+    if not any((folder / file).is_file() for file in TOKENIZER_FILES):
+        missing.append(f"a tokenizer ({', '.join(TOKENIZER_FILES)})")
+    if missing:
+        raise ValueError(
+            f"model.name: folder {str(folder)!r} is not a Hugging Face model folder: it lacks {', '.join(missing)}"
+        )
+
+
+def _from_hub(name: str) -> Path:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HFValidationError, HfHubHTTPError, LocalEntryNotFoundError
+
+    offline = os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "ON", "YES", "TRUE"}
+    try:
+        folder = Path(snapshot_download(name, allow_patterns=_HUB_PATTERNS, local_files_only=offline))
+    except (HFValidationError, HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
+        reason = (
+            "HF_HUB_OFFLINE forbids the network and the local hub cache has no copy"
+            if offline
+            else (f"{type(error).__name__}: {str(error).splitlines()[0]}")
+        )
+        raise ValueError(
+            f"model.name: no folder {name!r} here, and the hub model {name!r} cannot be had ({reason}); "
+            "give the path of a local folder with config.json, weights and tokenizer"
+        ) from error
+    _require_model_files(folder)
+    return folder
