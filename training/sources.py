@@ -28,6 +28,12 @@ class Sources:
     content_hash: str
 
 
+def sources_key(spec: RunSpec) -> str:
+    """Runs with equal keys load equal sources."""
+    need = _needs_solutions(spec.method) if spec.method else None
+    return f"{spec.data} {spec.evaluation.benchmarks} {spec.evaluation.split} {spec.evaluation.problems} {need}"
+
+
 def load_sources(spec: RunSpec, root: Path | None) -> Sources:
     """Load everything a run asks about.
 
@@ -88,14 +94,18 @@ def _add(digest: hashlib._Hash, benchmark: Benchmark, root: Path | None, user: U
             digest.update(hashlib.sha256(file.read_bytes()).digest())
 
 
+def _needs_solutions(method: Method) -> str | None:
+    """What in the method reads the problems' solutions, if anything does."""
+    contexts = [view.context.kind for view in method.views.values() if not isinstance(view.context, NoContext)]
+    if contexts:
+        return f"{contexts[0]} context"
+    return "training on references" if any(term.data == "references" for term in method.terms()) else None
+
+
 def _require_solutions(method: Method, train: list[Problem]) -> None:
-    contexts = [view.context for view in method.views.values() if not isinstance(view.context, NoContext)]
-    references = any(term.data == "references" for term in method.terms())
-    if not contexts and not references:
-        return
+    need = _needs_solutions(method)
     without = next((problem for problem in train if not problem.solution), None)
-    if without is not None:
-        need = contexts[0].kind + " context" if contexts else "training on references"
+    if need is not None and without is not None:
         raise ValueError(
             f"data.train: problem {without.id!r} has no solution, which {method.key} needs for its {need}: "
             "add a 'solution' to every record or choose a method without it"
