@@ -1,7 +1,7 @@
 """The facts that workers append to their spools, one dataclass a kind.
 
 A record's identity is (run_id, kind, key); of several attempts at the same fact the views show the highest attempt.
-Texts do not travel in records: they are rows of Parquet files under ``samples/`` (see ``spool.SampleWriter``), and
+Texts do not travel in records: they are rows of Parquet files under ``samples/`` (see ``spool.write_samples``), and
 a record keeps the file, the row and the length.
 """
 
@@ -9,6 +9,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
+
+COST_KEYS = (
+    "rollout_tokens",
+    "reference_tokens",
+    "teacher_tokens",
+    "auxiliary_tokens",
+    "trained_tokens",
+    "flop",
+    "wall_seconds",
+    "gpu_seconds",
+)
+"""The keys a ``cost`` may have. All are cumulative over the run; one that was not measured is left out."""
 
 
 @dataclass(frozen=True, slots=True)

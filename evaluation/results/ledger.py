@@ -1,0 +1,92 @@
+"""How far each spool has been read: kept in the database, in the same transaction as the facts."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields
+from datetime import datetime
+from pathlib import Path
+from typing import BinaryIO
+
+import duckdb
+import pyarrow as pa
+
+FINGERPRINT_BYTES = 1024
+
+_ARROW = {
+    "str": pa.string(),
+    "str | None": pa.string(),
+    "int": pa.int64(),
+    "int | None": pa.int64(),
+    "list[str]": pa.list_(pa.string()),
+    "datetime | None": pa.timestamp("us"),
+}
+
+
+@dataclass(slots=True)
+class SpoolState:
+    """One spool file: who writes it and what of it is in the database (a row of ``ledger``)."""
+
+    file: str
+    """Path relative to the store."""
+    run_id: str
+    """The run folder it lies in."""
+    writer: str
+    host: str
+    pid: int | None
+    role: str | None = None
+    consumed_bytes: int = 0
+    """Everything before this offset is facts or quarantine."""
+    seen_bytes: int = 0
+    """Size at the last look; the difference is a line that has no end yet."""
+    seen_mtime_ns: int = 0
+    fingerprint: str = ""
+    lines: int = 0
+    bad_lines: int = 0
+    kinds: list[str] = field(default_factory=list)
+    first_at: datetime | None = None
+    last_at: datetime | None = None
+
+    @classmethod
+    def new(cls, file: str) -> SpoolState:
+        """State of a file nothing has been read of; host and process come from its name."""
+        path = Path(file)
+        host, pid, start = (["", "", "", *path.stem.rsplit("-", 2)])[-3:]
+        named = bool(host) and pid.isdigit() and start.isdigit()
+        return cls(file, path.parts[1], path.stem, host if named else "", int(pid) if named else None)
+
+    def unchanged(self, size: int, mtime_ns: int) -> bool:
+        return (self.seen_bytes, self.seen_mtime_ns) == (size, mtime_ns)
+
+    def continues_in(self, file: BinaryIO, size: int) -> bool:
+        """Whether ``file`` still begins with what has been read of it."""
+        return size >= self.consumed_bytes and fingerprint(file, self.consumed_bytes) == self.fingerprint
+
+
+def fingerprint(file: BinaryIO, consumed: int) -> str:
+    """Hash of the first and the last bytes before ``consumed``: a replaced file almost surely differs there."""
+    file.seek(0)
+    head = file.read(min(consumed, FINGERPRINT_BYTES))
+    file.seek(max(0, consumed - FINGERPRINT_BYTES))
+    tail = file.read(min(consumed, FINGERPRINT_BYTES))
+    return hashlib.sha256(head + b"|" + tail).hexdigest()[:32]
+
+
+def read_ledger(con: duckdb.DuckDBPyConnection) -> dict[str, SpoolState]:
+    """Every known spool by its path relative to the store."""
+    names = ", ".join(f.name for f in fields(SpoolState))
+    return {row[0]: SpoolState(*row) for row in con.execute(f"SELECT {names} FROM ledger").fetchall()}
+
+
+def write_ledger(con: duckdb.DuckDBPyConnection, states: Iterable[SpoolState]) -> None:
+    """Replace the rows of ``states``; the caller owns the transaction."""
+    rows = list(states)
+    columns = {
+        f.name: pa.array([getattr(row, f.name) for row in rows], _ARROW[str(f.type)]) for f in fields(SpoolState)
+    }
+    ledger_rows = pa.table(columns)
+    con.register("ledger_rows", ledger_rows)
+    con.execute("DELETE FROM ledger WHERE file IN (SELECT file FROM ledger_rows)")
+    con.execute("INSERT INTO ledger BY NAME SELECT * FROM ledger_rows")
+    con.unregister("ledger_rows")

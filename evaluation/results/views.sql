@@ -1,0 +1,314 @@
+-- The public surface: every number a table or page shows is one of these views or made from them.
+-- Each fact counts once: latest_* keep the highest attempt of each fact (then the last written).
+
+CREATE OR REPLACE VIEW latest_runs AS
+SELECT * EXCLUDE (superseded) FROM runs WHERE NOT superseded;
+
+CREATE OR REPLACE VIEW latest_cells AS
+SELECT * EXCLUDE (superseded) FROM cells WHERE NOT superseded;
+
+CREATE OR REPLACE VIEW latest_run_events AS
+SELECT * EXCLUDE (superseded) FROM run_events WHERE NOT superseded;
+
+CREATE OR REPLACE VIEW latest_step_costs AS
+SELECT * EXCLUDE (superseded) FROM step_costs WHERE NOT superseded;
+
+CREATE OR REPLACE VIEW latest_steps AS
+SELECT * EXCLUDE (superseded) FROM steps WHERE NOT superseded;
+
+CREATE OR REPLACE VIEW latest_rollouts AS
+SELECT * EXCLUDE (superseded) FROM rollouts WHERE NOT superseded;
+
+CREATE OR REPLACE VIEW latest_problems AS
+SELECT * EXCLUDE (superseded) FROM problems WHERE NOT superseded;
+
+CREATE OR REPLACE VIEW latest_answers AS
+SELECT * EXCLUDE (superseded) FROM answers WHERE NOT superseded;
+
+CREATE OR REPLACE VIEW latest_grades AS
+SELECT * EXCLUDE (superseded) FROM grades WHERE NOT superseded;
+
+CREATE OR REPLACE VIEW latest_evaluations AS
+SELECT * EXCLUDE (superseded) FROM evaluations WHERE NOT superseded;
+
+CREATE OR REPLACE VIEW processes AS
+SELECT run_id, role, host, pid, writer, kinds, lines, bad_lines, first_at, last_at
+FROM ledger;
+
+-- The answers with the judgement that counts now: the one written last, so that a regrade replaces an older grade.
+CREATE OR REPLACE VIEW graded_answers AS
+SELECT
+    a.run_id, a.update, a.benchmark, a.split, a.problem_id, a.sample_index,
+    coalesce(g.verdict, 'not_scored') AS verdict, g.score, g.extracted, g.well_formed, g.lenient, g.error,
+    g.grader, g.version,
+    a.prompt_tokens, a.completion_tokens, a.finish_reason, a.sample_file, a.sample_row, a.answer_key
+FROM latest_answers a
+LEFT JOIN (SELECT * FROM latest_grades WHERE is_current) g USING (run_id, answer_key);
+
+CREATE OR REPLACE VIEW problem_scores AS
+SELECT
+    s.*,
+    p.cluster
+FROM (
+    SELECT
+        run_id, update, benchmark, split, problem_id,
+        count(*) AS n_answers,
+        count(*) FILTER (verdict <> 'not_scored') AS n_scored,
+        count(*) FILTER (verdict = 'pass') AS n_passed,
+        count(*) FILTER (verdict = 'not_scored') AS n_unscored,
+        avg((verdict = 'pass')::INTEGER) FILTER (verdict <> 'not_scored') AS accuracy,
+        avg(score) FILTER (verdict <> 'not_scored') AS score,
+        avg((lenient = 'pass')::INTEGER) FILTER (lenient <> 'not_scored') AS lenient_accuracy,
+        avg(well_formed::INTEGER) AS format_rate,
+        avg((finish_reason = 'length')::INTEGER) AS truncated_rate,
+        avg(completion_tokens) AS completion_tokens
+    FROM graded_answers
+    GROUP BY run_id, update, benchmark, split, problem_id
+) s
+LEFT JOIN latest_problems p USING (run_id, benchmark, split, problem_id);
+
+CREATE OR REPLACE VIEW scores AS
+WITH per_cluster AS (
+    SELECT
+        s.run_id, s.update, s.benchmark, s.split,
+        count(*) AS n_problems,
+        count(accuracy) AS n_scored_problems,
+        sum(n_answers) AS n_answers,
+        sum(n_unscored) AS n_unscored,
+        sum(accuracy) AS accuracy,
+        -- Deviations from the mean over problems, summed within a cluster (a problem without one is its own).
+        sum(accuracy - mean_accuracy) AS deviation,
+        sum(score) AS score, count(score) AS n_score,
+        sum(lenient_accuracy) AS lenient_accuracy, count(lenient_accuracy) AS n_lenient,
+        sum(format_rate) AS format_rate, count(format_rate) AS n_format,
+        sum(truncated_rate) AS truncated_rate,
+        sum(completion_tokens) AS completion_tokens
+    FROM (
+        SELECT *, avg(accuracy) OVER (PARTITION BY run_id, update, benchmark, split) AS mean_accuracy
+        FROM problem_scores
+    ) s
+    GROUP BY s.run_id, s.update, s.benchmark, s.split, coalesce('c:' || cluster, 'p:' || problem_id)
+), totals AS (
+    SELECT
+        run_id, update, benchmark, split,
+        sum(n_problems)::BIGINT AS n_problems,
+        sum(n_scored_problems)::BIGINT AS n_scored_problems,
+        count(*) FILTER (n_scored_problems > 0) AS n_clusters,
+        sum(n_answers)::BIGINT AS n_answers,
+        sum(n_unscored)::BIGINT AS n_unscored,
+        sum(accuracy) / nullif(sum(n_scored_problems), 0) AS accuracy,
+        sum(deviation * deviation) AS squares,
+        sum(score) / nullif(sum(n_score), 0) AS score,
+        sum(lenient_accuracy) / nullif(sum(n_lenient), 0) AS lenient_accuracy,
+        sum(format_rate) / nullif(sum(n_format), 0) AS format_rate,
+        sum(truncated_rate) / sum(n_problems) AS truncated_rate,
+        sum(completion_tokens) / sum(n_problems) AS completion_tokens
+    FROM per_cluster
+    GROUP BY run_id, update, benchmark, split
+)
+SELECT
+    t.run_id, t.update, t.benchmark, t.split,
+    t.accuracy,
+    CASE WHEN t.n_clusters > 1
+         THEN sqrt(t.squares * t.n_clusters / (t.n_clusters - 1)) / t.n_scored_problems END AS standard_error,
+    t.score, t.lenient_accuracy, t.format_rate,
+    t.n_problems, t.n_scored_problems, t.n_clusters, t.n_answers, t.n_unscored,
+    t.n_unscored / t.n_answers AS unscored_rate,
+    t.truncated_rate, t.completion_tokens,
+    e.samples_per_problem,
+    -- Whole: the evaluation says it ended, and every answer it announced is here.
+    coalesce(e.problems = t.n_problems AND e.problems * e.samples_per_problem = t.n_answers, false) AS complete,
+    e.rollout_tokens, e.reference_tokens, e.teacher_tokens, e.auxiliary_tokens, e.trained_tokens,
+    e.flop, e.wall_seconds, e.gpu_seconds,
+    e.seconds AS evaluation_seconds, e.happened_at AS evaluated_at
+FROM totals t
+LEFT JOIN latest_evaluations e USING (run_id, update, benchmark, split);
+
+-- 1 - C(n-c, k) / C(n, k) and C(c, k) / C(n, k) as products, for k = 1, 2, 4, ... and k = n.
+CREATE OR REPLACE VIEW pass_at_k AS
+WITH wanted AS (
+    SELECT DISTINCT run_id, update, benchmark, split, k
+    FROM (
+        SELECT run_id, update, benchmark, split, max(n_answers) AS n
+        FROM problem_scores GROUP BY run_id, update, benchmark, split
+    ), unnest(list_append(list_transform(range(0, 1 + floor(log2(n))::BIGINT), lambda i: (2 ** i)::BIGINT), n)) u(k)
+)
+SELECT
+    run_id, update, benchmark, split, k,
+    avg(1 - list_product(list_transform(range(k), lambda i: (n_scored - n_passed - i) / (n_scored - i))))
+        FILTER (n_scored >= k) AS pass_at_k,
+    avg(list_product(list_transform(range(k), lambda i: (n_passed - i) / (n_scored - i))))
+        FILTER (n_scored >= k) AS pass_hat_k,
+    count(*) FILTER (n_scored >= k) AS n_problems,
+    count(*) FILTER (n_scored < k) AS n_excluded
+FROM problem_scores JOIN wanted USING (run_id, update, benchmark, split)
+GROUP BY run_id, update, benchmark, split, k;
+
+CREATE OR REPLACE VIEW run_status AS
+SELECT
+    run_id,
+    arg_max(status, (happened_at, attempt, sequence, written_at)) AS status,
+    max(happened_at) AS status_at,
+    arg_max(coalesce(error, ''), (happened_at, attempt, sequence, written_at)) AS error,
+    max(attempt) AS attempts
+FROM run_events
+GROUP BY run_id;
+
+-- A plan as it stands: its newest edition, and of each cell and seed the run recorded last.
+CREATE OR REPLACE VIEW plan_cells AS
+SELECT
+    c.plan, c.plan_hash, c.position, c.label, c.axes, c.is_control, c.run_id, c.base_run_id, c.overrides, c.tags,
+    r.method, r.model, r.seed,
+    coalesce(s.status, 'unknown') AS status,
+    c.written_at
+FROM latest_cells c
+JOIN latest_runs r USING (run_id)
+LEFT JOIN run_status s USING (run_id)
+JOIN (
+    SELECT plan, arg_max(plan_hash, (written_at, writer, seq)) AS plan_hash FROM latest_cells GROUP BY plan
+) newest USING (plan, plan_hash)
+QUALIFY row_number() OVER (
+    PARTITION BY c.plan, c.label, c.axes, r.seed ORDER BY c.written_at DESC, c.writer DESC, c.seq DESC
+) = 1;
+
+CREATE OR REPLACE VIEW run_overview AS
+WITH cell AS (
+    SELECT * FROM latest_cells
+    QUALIFY row_number() OVER (PARTITION BY run_id ORDER BY written_at DESC, writer DESC, seq DESC) = 1
+), last_step AS (
+    SELECT * FROM latest_step_costs
+    QUALIFY row_number() OVER (PARTITION BY run_id ORDER BY update DESC) = 1
+), writers AS (
+    SELECT
+        run_id,
+        count(DISTINCT (host, pid)) AS processes,
+        sum(bad_lines)::BIGINT AS bad_lines,
+        max(last_at) AS last_activity
+    FROM ledger GROUP BY run_id
+), gaps AS (
+    SELECT run_id, count(*) AS non_finite FROM latest_steps WHERE value IS NULL GROUP BY run_id
+), graded AS (
+    SELECT run_id, count(*) AS answers, count(*) FILTER (verdict = 'not_scored') AS unscored
+    FROM graded_answers GROUP BY run_id
+)
+SELECT
+    r.run_id, coalesce(s.status, 'unknown') AS status, s.status_at, nullif(s.error, '') AS error,
+    c.plan, c.label, r.method, r.model, r.seed, coalesce(c.is_control, false) AS is_control, c.base_run_id,
+    coalesce(l.update, 0) AS updates,
+    l.rollout_tokens, l.reference_tokens, l.teacher_tokens, l.auxiliary_tokens, l.trained_tokens, l.flop,
+    l.wall_seconds, l.gpu_seconds,
+    coalesce(g.answers, 0) AS answers,
+    g.unscored / g.answers AS unscored_rate,
+    coalesce(n.non_finite, 0) AS non_finite_metrics,
+    coalesce(w.processes, 0) AS processes,
+    coalesce(w.bad_lines, 0) AS bad_lines,
+    greatest(coalesce(s.attempts, 1), r.attempt, coalesce(l.attempt, 1)) AS attempts,
+    r.created_at, w.last_activity
+FROM latest_runs r
+LEFT JOIN run_status s USING (run_id)
+LEFT JOIN cell c USING (run_id)
+LEFT JOIN last_step l USING (run_id)
+LEFT JOIN writers w USING (run_id)
+LEFT JOIN gaps n USING (run_id)
+LEFT JOIN graded g USING (run_id);
+
+CREATE OR REPLACE VIEW final_scores AS
+SELECT
+    r.plan, r.label, r.is_control, r.method, r.model, r.seed, r.base_run_id, r.updates AS trained_updates,
+    s.* EXCLUDE (complete)
+FROM scores s
+JOIN run_overview r USING (run_id)
+WHERE s.complete AND r.status = 'done'
+QUALIFY s.update = max(s.update) OVER (PARTITION BY s.run_id, s.benchmark, s.split);
+
+-- The checkpoint is chosen on the validation split alone (the earliest of equals); the test score is then read there.
+CREATE OR REPLACE VIEW validation_selected_scores AS
+SELECT
+    r.plan, r.label, r.is_control, r.method, r.model, r.seed, r.base_run_id,
+    v.accuracy AS validation_accuracy, v.n_candidates,
+    t.* EXCLUDE (complete)
+FROM (
+    SELECT *, count(*) OVER (PARTITION BY run_id, benchmark) AS n_candidates
+    FROM scores WHERE split = 'validation' AND complete AND accuracy IS NOT NULL
+    QUALIFY row_number() OVER (PARTITION BY run_id, benchmark ORDER BY accuracy DESC, update) = 1
+) v
+JOIN scores t ON t.run_id = v.run_id AND t.benchmark = v.benchmark AND t.update = v.update AND t.split = 'test'
+JOIN run_overview r ON r.run_id = v.run_id
+WHERE t.complete AND r.status = 'done';
+
+-- Scores along training. Update 0 of a run that did not evaluate its start is read from the untrained model's run.
+CREATE OR REPLACE VIEW curves AS
+WITH own AS (
+    SELECT * FROM scores WHERE complete
+), starts AS (
+    SELECT r.run_id, b.* EXCLUDE (run_id)
+    FROM (SELECT run_id, base_run_id FROM run_overview WHERE base_run_id IS NOT NULL) r
+    JOIN own b ON b.run_id = r.base_run_id AND b.update = 0
+    ANTI JOIN (SELECT run_id, benchmark, split FROM own WHERE update = 0) o
+        ON o.run_id = r.run_id AND o.benchmark = b.benchmark AND o.split = b.split
+)
+SELECT
+    r.plan, r.label, r.is_control, r.method, r.model, r.seed, c.run_id, c.benchmark, c.split, c.update,
+    CASE WHEN c.update = 0 THEN coalesce(c.rollout_tokens, 0) ELSE c.rollout_tokens END AS rollout_tokens,
+    CASE WHEN c.update = 0 THEN coalesce(c.teacher_tokens, 0) ELSE c.teacher_tokens END AS teacher_tokens,
+    CASE WHEN c.update = 0 THEN coalesce(c.trained_tokens, 0) ELSE c.trained_tokens END AS trained_tokens,
+    CASE WHEN c.update = 0 THEN coalesce(c.wall_seconds, 0) ELSE c.wall_seconds END AS wall_seconds,
+    CASE WHEN c.update = 0 THEN coalesce(c.gpu_seconds, 0) ELSE c.gpu_seconds END AS gpu_seconds,
+    CASE WHEN c.update = 0 THEN coalesce(c.flop, 0) ELSE c.flop END AS flop,
+    c.accuracy, c.standard_error, c.score, c.lenient_accuracy, c.format_rate, c.truncated_rate, c.completion_tokens,
+    c.n_problems, c.n_unscored, c.unscored_rate, c.from_base
+FROM (
+    SELECT *, false AS from_base FROM own
+    UNION ALL BY NAME
+    SELECT *, true AS from_base FROM starts
+) c
+JOIN run_overview r USING (run_id);
+
+CREATE OR REPLACE VIEW metric_curves AS
+SELECT
+    s.run_id, s.name, s.update, s.value,
+    c.rollout_tokens, c.teacher_tokens, c.trained_tokens, c.flop, c.wall_seconds, c.gpu_seconds
+FROM latest_steps s
+JOIN latest_step_costs c USING (run_id, update);
+
+-- Every pair of cells of one plan on the problems both answered: same seed, or a run against its untrained model.
+CREATE OR REPLACE VIEW ablations AS
+WITH final_problems AS (
+    SELECT p.run_id, p.benchmark, p.split, p.problem_id, p.cluster, p.accuracy
+    FROM problem_scores p
+    JOIN final_scores f USING (run_id, update, benchmark, split)
+    WHERE p.accuracy IS NOT NULL
+), pairs AS (
+    SELECT a.plan, a.position, a.label, a.axes, a.seed, a.run_id,
+           b.label AS baseline_label, b.axes AS baseline_axes, b.run_id AS baseline_run_id
+    FROM plan_cells a
+    JOIN plan_cells b ON a.plan = b.plan AND a.run_id <> b.run_id
+    WHERE CASE WHEN b.method = 'base' THEN b.run_id = a.base_run_id ELSE a.method <> 'base' AND a.seed = b.seed END
+      AND (a.label <> b.label OR a.axes <> b.axes)
+), differences AS (
+    SELECT p.*, x.benchmark, x.split, x.problem_id, x.cluster,
+           x.accuracy, y.accuracy AS baseline_accuracy, x.accuracy - y.accuracy AS delta
+    FROM pairs p
+    JOIN final_problems x ON x.run_id = p.run_id
+    JOIN final_problems y ON y.run_id = p.baseline_run_id
+        AND y.benchmark = x.benchmark AND y.split = x.split AND y.problem_id = x.problem_id
+), per_cluster AS (
+    SELECT plan, position, label, axes, seed, run_id, baseline_label, baseline_axes, baseline_run_id, benchmark, split,
+           count(*) AS n, sum(accuracy) AS accuracy, sum(baseline_accuracy) AS baseline_accuracy,
+           sum(delta) AS delta, sum(delta - mean_delta) AS deviation
+    FROM (SELECT *, avg(delta) OVER (PARTITION BY plan, run_id, baseline_run_id, label, axes, baseline_label,
+                                     baseline_axes, benchmark, split) AS mean_delta FROM differences)
+    GROUP BY plan, position, label, axes, seed, run_id, baseline_label, baseline_axes, baseline_run_id, benchmark,
+             split, coalesce('c:' || cluster, 'p:' || problem_id)
+)
+SELECT
+    plan, position, label, axes, seed, baseline_label, baseline_axes, benchmark, split,
+    sum(n)::BIGINT AS n_problems,
+    sum(accuracy) / sum(n) AS accuracy,
+    sum(baseline_accuracy) / sum(n) AS baseline_accuracy,
+    sum(delta) / sum(n) AS delta,
+    CASE WHEN count(*) > 1 THEN sqrt(sum(deviation * deviation) * count(*) / (count(*) - 1)) / sum(n) END
+        AS standard_error,
+    run_id, baseline_run_id
+FROM per_cluster
+GROUP BY plan, position, label, axes, seed, run_id, baseline_label, baseline_axes, baseline_run_id, benchmark, split;
