@@ -17,7 +17,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-CPU_BLOCK_BYTES = 4 << 20
+CPU_BLOCK_BYTES = 2 << 20
 """Vocabulary rows handed to the losses together on a CPU: their temporaries then stay in the last-level cache."""
 
 BlockLoss = Callable[[int, Mapping[str, Tensor], bool], Tensor | None]
@@ -30,11 +30,6 @@ class HeadGradients:
 
     hidden: Tensor | None
     parameters: list[Tensor]
-
-
-def shared_width(heads: Mapping[str, nn.Module], logits: Mapping[str, Tensor]) -> int:
-    """The narrowest vocabulary of the views; wider ones are cut to it, so padded ids have probability 0."""
-    return min(view.shape[-1] for view in logits.values())
 
 
 def block_rows(width: int, device: torch.device, chunk_tokens: int) -> int:
@@ -87,9 +82,12 @@ def _run_chunk(
     with torch.no_grad():
         logits = {view: heads[view](states) for view, states in inputs.items() if view != learns}
     logits[learns] = learning_logits.detach()
-    width = shared_width(heads, logits)
+    # A wider vocabulary is cut to the narrowest: padded ids then have probability 0 on every side.
+    width = min(values.shape[-1] for values in logits.values())
     logits = {view: values[:, :width] for view, values in logits.items()}
-    gradient = torch.zeros_like(learning_logits, requires_grad=False) if wanted else None
+    gradient = torch.empty_like(learning_logits, requires_grad=False) if wanted else None
+    if gradient is not None:
+        gradient[:, width:] = 0
     step = block_rows(width, leaf.device, len(leaf))
     for first in range(0, len(leaf), step):
         block = {view: values[first : first + step] for view, values in logits.items()}

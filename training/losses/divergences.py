@@ -1,106 +1,121 @@
 """Divergences between a target and a student, per token; arguments are always (target, student).
 
-Both are log-probabilities over one support of K events, [n, K], each row normalised. Golden values, natural
-logarithm, target (1/2, 1/2), student (1/4, 3/4): forward KL 0.143841, reverse KL 0.130812, JSD(0.5) 0.033822,
+Each returns its value and its slope, the partial derivative with respect to the student's log-probabilities taken as
+free variables (see ``gradients.by_logits`` for the chain to logits). The target never gets a gradient. Golden values,
+natural logarithm, target (1/2, 1/2), student (1/4, 3/4): forward KL 0.143841, reverse KL 0.130812, JSD(0.5) 0.033822,
 Rényi(2) 0.287682.
 """
 
 from __future__ import annotations
 
-import math
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
+from training.losses.distributions import Distribution
 from training.method import JSD, Divergence, ForwardKL, Renyi, ReverseKL
 
-Direction = str
+Direction = Literal["target||student", "student||target"]
+
+SMALL_LOG_SUM = 0.4
+"""Below this |log Σ p^ρ q^(1−ρ)| the Rényi divergence is taken as log1p of a sum of expm1, which keeps its digits."""
+LARGEST_TILT = 80.0
+"""Largest exponent for which expm1 stays finite in fp32."""
 
 
 class TokenDivergence(NamedTuple):
-    """One number a token: what is minimised, the same without the entry clip, and how many entries were clipped."""
+    """Per token: what is minimised, the same before the entry clip, and the slope; never a graph of autograd."""
 
     loss: Float[Tensor, " n"]
     unclipped: Float[Tensor, " n"]
-    clipped_entries: Float[Tensor, " n"] | None
+    slope: Float[Tensor, "n K"]
+    """∂ loss / ∂ log p_S(v)."""
+    clipped_entries: Int[Tensor, " n"] | None = None
+    """How many of the K summands the clip cut; None without a clip."""
 
 
-def forward_kl_entries(target: Float[Tensor, "n K"], student: Float[Tensor, "n K"]) -> Float[Tensor, "n K"]:
-    """p_T(v)·[log p_T(v) − log p_S(v)]; its sum is KL(target ‖ student)."""
-    return target.exp() * (target - student)
+def forward_kl(target: Distribution, student: Distribution, entry_clip: float | None = None) -> TokenDivergence:
+    """KL(target ‖ student) = Σ_v p_T(v)·[log p_T(v) − log p_S(v)], in nats (notation.md 1.1)."""
+    entries = target.probs * (target.log_probs - student.log_probs)
+    return _sum_entries(entries, -target.probs, entry_clip)
 
 
-def reverse_kl_entries(target: Float[Tensor, "n K"], student: Float[Tensor, "n K"]) -> Float[Tensor, "n K"]:
-    """p_S(v)·[log p_S(v) − log p_T(v)]; its sum is KL(student ‖ target)."""
-    return student.exp() * (student - target)
+def reverse_kl(target: Distribution, student: Distribution, entry_clip: float | None = None) -> TokenDivergence:
+    """KL(student ‖ target) = Σ_v p_S(v)·[log p_S(v) − log p_T(v)], in nats."""
+    entries = student.probs * (student.log_probs - target.log_probs)
+    return _sum_entries(entries, entries + student.probs, entry_clip)
 
 
-def jsd_entries(
-    target: Float[Tensor, "n K"], student: Float[Tensor, "n K"], beta: float
-) -> Float[Tensor, "n K"]:
-    """β·p_T·[log p_T − log m] + (1−β)·p_S·[log p_S − log m], m = β·p_T + (1−β)·p_S, for 0 < β < 1.
+def jsd(
+    target: Distribution, student: Distribution, beta: float, entry_clip: float | None = None
+) -> TokenDivergence:
+    """β·KL(target‖m) + (1−β)·KL(student‖m), m = β·p_T + (1−β)·p_S, for 0 < β < 1, in nats.
 
-    The gradient also flows through m. ValueError at the ends: the KLs are not limits of this family.
+    The gradient flows through m as well; its two contributions through m cancel entry by entry, which leaves
+    (1−β)·p_S·log(p_S/m). Divide the value by β(1−β) to compare different β. ValueError at the ends: their limit is
+    0, and the KLs have names of their own.
     """
     if not 0 < beta < 1:
         raise ValueError(f"jsd needs 0 < beta < 1, got {beta}: its limits are 0; use forward_kl or reverse_kl")
-    mixture = torch.logaddexp(target + math.log(beta), student + math.log1p(-beta))
-    return beta * target.exp() * (target - mixture) + (1 - beta) * student.exp() * (student - mixture)
+    mixture = torch.lerp(student.probs, target.probs, beta)
+    # Where both probabilities underflow, the entry is 0 whatever the logarithm, as long as that is finite.
+    log_mixture = mixture.clamp_(min=torch.finfo(mixture.dtype).tiny).log_()
+    slope = (1 - beta) * student.probs * (student.log_probs - log_mixture)
+    entries = beta * target.probs * (target.log_probs - log_mixture) + slope
+    return _sum_entries(entries, slope, entry_clip)
 
 
-def forward_kl(target: Float[Tensor, "n K"], student: Float[Tensor, "n K"]) -> Float[Tensor, " n"]:
-    """KL(target ‖ student), in nats (notation.md 1.1)."""
-    return forward_kl_entries(target, student).sum(-1)
-
-
-def reverse_kl(target: Float[Tensor, "n K"], student: Float[Tensor, "n K"]) -> Float[Tensor, " n"]:
-    """KL(student ‖ target), in nats."""
-    return reverse_kl_entries(target, student).sum(-1)
-
-
-def jsd(target: Float[Tensor, "n K"], student: Float[Tensor, "n K"], beta: float) -> Float[Tensor, " n"]:
-    """Generalised Jensen-Shannon divergence, in nats; divide by β(1−β) to compare different β."""
-    return jsd_entries(target, student, beta).sum(-1)
+def _sum_entries(entries: Tensor, slope: Tensor, entry_clip: float | None) -> TokenDivergence:
+    """Sum the vocabulary entries; the clip caps each from above *before* the sum and stops its gradient."""
+    unclipped = entries.sum(-1)
+    if entry_clip is None:
+        return TokenDivergence(unclipped, unclipped, slope)
+    cut = entries > entry_clip
+    return TokenDivergence(
+        entries.clamp(max=entry_clip).sum(-1), unclipped, slope.masked_fill_(cut, 0.0), cut.sum(-1)
+    )
 
 
 def renyi(
-    target: Float[Tensor, "n K"],
-    student: Float[Tensor, "n K"],
-    order: float,
-    direction: Direction = "target||student",
-) -> Float[Tensor, " n"]:
-    """1/(ρ−1) · log Σ_v p(v)^ρ q(v)^(1−ρ), (p, q) = (target, student), or swapped by ``direction``."""
-    first, second = (target, student) if direction == "target||student" else (student, target)
-    return torch.logsumexp(order * first + (1 - order) * second, dim=-1) / (order - 1)
-
-
-def token_divergence(
-    spec: Divergence,
-    target: Float[Tensor, "n K"],
-    student: Float[Tensor, "n K"],
-    entry_clip: float | None = None,
+    target: Distribution, student: Distribution, order: float, direction: Direction = "target||student"
 ) -> TokenDivergence:
-    """The divergence named by ``spec``; ``entry_clip`` caps every summand from above *before* the sum over events.
+    """D_ρ = 1/(ρ−1) · log Σ_v p(v)^ρ q(v)^(1−ρ), with (p, q) = (target, student), or swapped by ``direction``.
 
-    With a clip the loss may be negative; ``unclipped`` never is, beyond rounding.
+    Slope: −π̃ for target‖student and ρ/(ρ−1)·(π̃ − p_S) for student‖target, π̃ ∝ p^ρ q^(1−ρ) (the p_S in it changes no
+    logit gradient and saves digits near ρ = 1). ValueError for ρ = 1 or ρ ≤ 0.
     """
-    if isinstance(spec, Renyi):
-        if entry_clip is not None:
-            raise ValueError("entry_clip acts on summands and Rényi has none outside its logarithm")
-        value = renyi(target, student, spec.order, spec.direction)
-        return TokenDivergence(value, value.detach(), None)
+    if order <= 0 or order == 1:
+        raise ValueError(f"renyi needs an order > 0 other than 1, got {order}: order 1 is forward_kl or reverse_kl")
+    first, second = (target, student) if direction == "target||student" else (student, target)
+    tilt = (order - 1) * (first.log_probs - second.log_probs)
+    exponent = first.log_probs + tilt
+    highest = exponent.amax(-1, keepdim=True)
+    tilted = (exponent - highest).exp_()
+    total = tilted.sum(-1, keepdim=True)
+    tilted /= total
+    log_sum = (total.log() + highest).squeeze(-1)
+    small = (log_sum.abs() < SMALL_LOG_SUM) & (tilt.amax(-1) < LARGEST_TILT)
+    excess = (first.probs * tilt.clamp(max=LARGEST_TILT).expm1_()).sum(-1)
+    precise = torch.log1p(torch.where(small, excess, 0.0))
+    value = torch.where(small, precise, log_sum) / (order - 1)
+    if direction == "target||student":
+        return TokenDivergence(value, value, tilted.neg_())
+    return TokenDivergence(value, value, tilted.sub_(student.probs).mul_(order / (order - 1)))
+
+
+def divergence(
+    spec: Divergence, target: Distribution, student: Distribution, entry_clip: float | None = None
+) -> TokenDivergence:
+    """The divergence that ``spec`` names. A clip can make the loss negative; ``unclipped`` is not, beyond rounding."""
     if isinstance(spec, ForwardKL):
-        entries = forward_kl_entries(target, student)
-    elif isinstance(spec, ReverseKL):
-        entries = reverse_kl_entries(target, student)
-    else:
-        assert isinstance(spec, JSD)
-        entries = jsd_entries(target, student, spec.beta)
-    unclipped = entries.sum(-1)
-    if entry_clip is None:
-        return TokenDivergence(unclipped, unclipped.detach(), None)
-    loss = entries.clamp(max=entry_clip).sum(-1)
-    clipped = (entries.detach() > entry_clip).sum(-1).to(loss.dtype)
-    return TokenDivergence(loss, unclipped.detach(), clipped)
+        return forward_kl(target, student, entry_clip)
+    if isinstance(spec, ReverseKL):
+        return reverse_kl(target, student, entry_clip)
+    if isinstance(spec, JSD):
+        return jsd(target, student, spec.beta, entry_clip)
+    assert isinstance(spec, Renyi)
+    if entry_clip is not None:
+        raise ValueError("entry_clip acts on summands and Rényi has none outside its logarithm")
+    return renyi(target, student, spec.order, spec.direction)

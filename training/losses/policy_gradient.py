@@ -13,9 +13,10 @@ LOG_RATIO_BOUND = 20.0
 
 
 class SurrogateLoss(NamedTuple):
-    """Per token: the loss, the importance ratio, and flags (0 or 1) for an active clip and a bounded exponent."""
+    """Per token: loss, ∂ loss/∂ log π, importance ratio, and flags (0 or 1): clip active, exponent bounded."""
 
     loss: Float[Tensor, " n"]
+    slope: Float[Tensor, " n"]
     ratio: Float[Tensor, " n"]
     clipped: Float[Tensor, " n"]
     bounded: Float[Tensor, " n"]
@@ -30,16 +31,21 @@ def clipped_surrogate(
 ) -> SurrogateLoss:
     """−min(ρ·A, clip(ρ, 1 − clip_low, 1 + clip_high)·A), ρ = π(y)/π_old(y); ``old_log_prob`` None means on-policy.
 
-    On-policy ρ is 1 with gradient ∇log π. The advantage gets no gradient. Beyond LOG_RATIO_BOUND the exponent, and
-    with it the gradient, is cut, and ``bounded`` counts the token.
+    The slope is −ρ·A, and 0 where the clip is active or the exponent bounded; on-policy ρ is exactly 1. Advantage
+    and old log-probabilities are constants.
     """
-    old = log_prob.detach() if old_log_prob is None else old_log_prob.detach().to(log_prob.dtype)
-    advantage = advantage.detach().to(log_prob.dtype)
+    old = log_prob if old_log_prob is None else old_log_prob.to(log_prob.dtype)
+    advantage = advantage.to(log_prob.dtype)
     log_ratio = log_prob - old
+    bounded = log_ratio.abs() > LOG_RATIO_BOUND
     ratio = log_ratio.clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND).exp()
     unclipped = ratio * advantage
     clipped = ratio.clamp(1 - clip_low, 1 + clip_high) * advantage
-    with torch.no_grad():
-        active = (clipped < unclipped).to(log_prob.dtype)
-        bounded = (log_ratio.abs() > LOG_RATIO_BOUND).to(log_prob.dtype)
-    return SurrogateLoss(-torch.minimum(unclipped, clipped), ratio.detach(), active, bounded)
+    active = clipped < unclipped
+    return SurrogateLoss(
+        loss=-torch.minimum(unclipped, clipped),
+        slope=torch.where(active | bounded, 0.0, -unclipped),
+        ratio=ratio,
+        clipped=active.to(log_prob.dtype),
+        bounded=bounded.to(log_prob.dtype),
+    )

@@ -6,54 +6,72 @@ never exceeds the full one; renormalising over k ids can.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from training.losses.log_probs import check_shared
-from training.method import FullSupport, Support, TopKSupport
+from training.losses.distributions import Distribution, check_shared, from_log_probs
+from training.method import FullSupport, Support
 
-LARGEST_HEAD_LOG_MASS = -1e-7
+LARGEST_TOP_LOG_MASS = -1e-7
 """Cap on log Σ_top p, so that the tail keeps a finite log-probability (SDPO and LOPD code)."""
 
 
-class SupportPair(NamedTuple):
-    """Log-probabilities of both sides over the same K events."""
+@dataclass(frozen=True)
+class SupportPair:
+    """Target and student over the same K events, and the way back to the vocabulary."""
 
-    target: Float[Tensor, "n K"]
-    student: Float[Tensor, "n K"]
+    target: Distribution
+    student: Distribution
+    ids: Int[Tensor, "n k"] | None
+    """The vocabulary ids of the first k events; None for the whole vocabulary in order."""
+    rest: str | None = None
+
+    def pull_back(self, slope: Float[Tensor, "n K"]) -> Float[Tensor, "n k"]:
+        """From the slope over the K events to that over the student's log-probabilities at ``ids``.
+
+        Tail: ∂ log p(⊥)/∂ log p_i = −p_i / p(⊥), 0 where the tail is at its floor. Renormalised:
+        ∂ log p̃_j/∂ log p_i = δ_ij − p̃_i.
+        """
+        if self.ids is None:
+            return slope
+        if self.rest == "renormalise":
+            return slope - self.student.probs * slope.sum(-1, keepdim=True)
+        top, tail = self.student.probs[:, :-1], self.student.probs[:, -1:]
+        free = tail > -torch.expm1(torch.tensor(LARGEST_TOP_LOG_MASS, dtype=tail.dtype, device=tail.device))
+        return slope[:, :-1] - torch.where(free, slope[:, -1:] / tail, 0.0) * top
 
 
-def top_ids(log_probabilities: Float[Tensor, "n V"], k: int) -> Int[Tensor, "n k"]:
-    """The k likeliest ids of each row; no gradient."""
-    return log_probabilities.detach().topk(k, dim=-1).indices
+def top_ids(of: Distribution, k: int) -> Int[Tensor, "n k"]:
+    """The k likeliest ids of each row."""
+    return of.log_probs.topk(k, dim=-1).indices
 
 
-def tail_log_prob(top: Float[Tensor, "n k"]) -> Float[Tensor, "n 1"]:
-    """log(1 − Σ_k p), as log(−expm1(s)), s = min(log Σ_k p, −1e-7)."""
-    mass = torch.logsumexp(top, dim=-1, keepdim=True).clamp(max=LARGEST_HEAD_LOG_MASS)
-    return torch.log(-torch.expm1(mass))
+def with_tail(top: Float[Tensor, "n k"]) -> Distribution:
+    """The k events plus one for the rest, log(1 − Σ_k p) = log(−expm1(s)), s = min(log Σ_k p, −1e-7)."""
+    mass = torch.logsumexp(top, dim=-1, keepdim=True).clamp(max=LARGEST_TOP_LOG_MASS)
+    return from_log_probs(torch.cat([top, torch.log(-torch.expm1(mass))], dim=-1))
 
 
-def restrict(
-    spec: Support, target: Float[Tensor, "n V"], student: Float[Tensor, "n V"], where: str = "support"
-) -> SupportPair:
+def restrict(spec: Support, target: Distribution, student: Distribution, where: str = "support") -> SupportPair:
     """Both sides on the support ``spec``; k of the whole vocabulary or more is the full support.
 
     Raises ValueError (naming ``where``) if an id of the support is impossible for one side only.
     """
-    if isinstance(spec, FullSupport) or spec.k >= target.shape[-1]:
-        check_shared(target, student.detach(), where)
-        return SupportPair(target, student)
-    assert isinstance(spec, TopKSupport)
+    if isinstance(spec, FullSupport) or spec.k >= target.log_probs.shape[-1]:
+        check_shared(target, student, where)
+        return SupportPair(target, student, None)
     ids = top_ids(target if spec.of == "target" else student, spec.k)
-    top_target, top_student = target.gather(-1, ids), student.gather(-1, ids)
-    check_shared(top_target, top_student.detach(), where)
+    tops = [from_log_probs(side.log_probs.gather(-1, ids)) for side in (target, student)]
+    check_shared(*[_flagged(top, side) for top, side in zip(tops, (target, student), strict=True)], where)
     if spec.rest == "renormalise":
-        return SupportPair(torch.log_softmax(top_target, dim=-1), torch.log_softmax(top_student, dim=-1))
-    return SupportPair(
-        torch.cat([top_target, tail_log_prob(top_target)], dim=-1),
-        torch.cat([top_student, tail_log_prob(top_student)], dim=-1),
-    )
+        tops = [from_log_probs(torch.log_softmax(top.log_probs, dim=-1)) for top in tops]
+    else:
+        tops = [with_tail(top.log_probs) for top in tops]
+    return SupportPair(tops[0], tops[1], ids, spec.rest)
+
+
+def _flagged(top: Distribution, side: Distribution) -> Distribution:
+    return Distribution(top.log_probs, top.probs, side.has_impossible)
