@@ -44,7 +44,7 @@ BASE_MODELS: dict[str, BaseModelEntry] = {
         title="Qwen3 architecture, 110,528 parameters, mid-trained on three-digit addition",
         licence="same as this project",
         privileged_template=TINY_PRIVILEGED_TEMPLATE,
-        recipe=Recipe(hidden_size=64, layers=2, heads=2, mlp_size=192, steps=900),
+        recipe=Recipe(hidden_size=64, layers=2, heads=2, mlp_size=192, steps=900, seed=2),
         shipped=_PACKAGE / "tiny_small",
     ),
     "smollm2-135m-instruct": BaseModelEntry(
