@@ -76,6 +76,12 @@ class Denominators:
             self.max_new_tokens,
         )
 
+    def denominator(self, name: str, term: Term) -> float:
+        """What the reduction of term ``name`` divides its sum by."""
+        if term.reduction == "token_mean":
+            return self.tokens[name]
+        return self.sequences[name] * (self.max_new_tokens if term.reduction == "constant" else 1)
+
 
 @dataclass
 class ObjectiveResult:
@@ -103,35 +109,28 @@ def objective(
     ``hidden[view]`` [N, D_view] are the final hidden states at the positions that predict ``batch.ids``;
     ``heads[view]`` maps them to logits. Views of different vocabulary width are cut to the narrowest. At most
     ``chunk_tokens`` rows of logits a view exist at a time; the result does not depend on it beyond rounding.
-    ``denominators`` None means that this micro-batch is the whole batch (then no term may use "constant").
+    ``denominators`` None means that this micro-batch is the whole batch (then no term may reduce by "constant").
 
-    Metrics: ``loss/<term>`` (reduced, before the coefficient), ``divergence/<term>/<estimator>`` (unclipped),
-    ``logit_gradient/<term>`` (mean norm of ∂ℓ_t/∂logits), ``clip_fraction/<term>``, ``ratio/<term>``,
-    ``ratio_bounded/<term>``, ``entropy/<view>``, ``logprob/<view>`` (the last two at the first term's temperature,
-    over tokens that any term uses). ``keep``: ``loss/<term>``, ``divergence/<term>``, ``entropy/<view>``,
-    ``logprob/<view>``.
+    Metrics, over the tokens a term keeps: ``loss/<term>`` (reduced, before the coefficient),
+    ``divergence/<term>/<estimator>`` (nats a token, before the entry clip; for a JSD also ``…_normalised``, divided by
+    β(1−β)), ``logit_gradient/<term>`` (mean norm of ∂ℓ_t/∂logits), ``clip_fraction/<term>`` (tokens with a clipped
+    entry, or with the PPO clip active), ``ratio/<term>``, ``ratio_bounded/<term>``. Over the tokens that any term
+    keeps, at the first term's temperature: ``entropy/<view>``, ``logprob/<view>``.
 
-    Raises ValueError for inputs that contradict each other, naming the term or view.
+    ``keep`` asks for per-token values: ``loss/<term>``, ``divergence/<term>``, ``entropy/<view>``,
+    ``logprob/<view>``. Raises ValueError for inputs that contradict each other, naming the term or the view.
     """
-    own = Denominators.of(terms, batch, denominators.max_new_tokens if denominators else 0)
+    own = _check_and_count(terms, batch, learns, denominators)
+    _check_views(terms, batch, hidden, heads, learns)
+    _check_keep(terms, learns, keep)
     counts = denominators or own
-    _check(terms, batch, hidden, heads, learns, counts)
-    views = {learns: None, **{term.against: None for term in terms.values() if isinstance(term, Distill)}}
-    factors = {name: _factors(name, term, batch, counts) for name, term in terms.items()}
     used = torch.stack([batch.term_mask(name) for name in terms]).any(dim=0)
     rows = used.nonzero().squeeze(-1)
-    packed = {view: hidden[view] if bool(used.all()) else hidden[view].index_select(0, rows) for view in views}
-    blocks = {
-        name: TermBlock(
-            term=term,
-            mask=batch.term_mask(name)[rows],
-            factor=factors[name][rows],
-            reduced=(_denominator(name, term, counts), _denominator(name, term, own)),
-        )
-        for name, term in terms.items()
-    }
+    every = len(rows) == len(used)
+    views = dict.fromkeys([learns, *(term.against for term in terms.values() if isinstance(term, Distill))])
+    packed = {view: hidden[view] if every else hidden[view].index_select(0, rows) for view in views}
     losses = TokenLosses(
-        blocks,
+        {name: _block(name, term, batch, rows, counts, own) for name, term in terms.items()},
         learns,
         ids=batch.ids[rows],
         advantage=None if batch.advantage is None else batch.advantage[rows],
@@ -140,65 +139,82 @@ def objective(
     )
     gradients = run_head(packed, heads, learns, losses, chunk_tokens)
     value, metrics, token_values = losses.collect()
+    blank = torch.full(used.shape, torch.nan, device=used.device)
     return ObjectiveResult(
         loss=attach(value, gradients, packed[learns], heads[learns]),
         metrics=metrics,
-        token_values={
-            name: torch.full(used.shape, torch.nan, device=used.device).index_copy_(0, rows, values.float())
-            for name, values in token_values.items()
-        },
+        token_values={name: blank.index_copy(0, rows, values) for name, values in token_values.items()},
     )
 
 
-def _factors(name: str, term: Term, batch: TokenBatch, counts: Denominators) -> Tensor:
-    return token_factors(
-        term.reduction,
-        batch.term_mask(name),
-        batch.sequence,
-        counts.tokens[name],
-        counts.sequences[name],
-        counts.max_new_tokens,
+def _block(
+    name: str, term: Term, batch: TokenBatch, rows: Tensor, counts: Denominators, own: Denominators
+) -> TermBlock:
+    mask = batch.term_mask(name)
+    factor = token_factors(
+        term.reduction, mask, batch.sequence, counts.tokens[name], counts.sequences[name], counts.max_new_tokens
     )
+    return TermBlock(term, mask[rows], factor[rows], (counts.denominator(name, term), own.denominator(name, term)))
 
 
-def _denominator(name: str, term: Term, counts: Denominators) -> float:
-    if term.reduction == "token_mean":
-        return counts.tokens[name]
-    return counts.sequences[name] * (counts.max_new_tokens if term.reduction == "constant" else 1)
+def _check_and_count(
+    terms: Mapping[str, Term], batch: TokenBatch, learns: str, denominators: Denominators | None
+) -> Denominators:
+    """This micro-batch's own counts, once the terms agree with the batch and with the global counts."""
+    if not terms:
+        raise ValueError("objective needs at least one term")
+    for name, term in terms.items():
+        mask = batch.term_mask(name)
+        if mask.shape != batch.ids.shape or mask.dtype != torch.bool:
+            raise ValueError(
+                f"mask of term {name!r} must be bool {[*batch.ids.shape]}, got {mask.dtype} {[*mask.shape]}"
+            )
+        if term.of != learns:
+            raise ValueError(f"term {name!r} teaches view {term.of!r}, but view {learns!r} is learning")
+        if isinstance(term, PolicyGradient) and batch.advantage is None:
+            raise ValueError(f"term {name!r} is a policy gradient and the batch carries no advantage")
+    unknown = [name for name in batch.mask if name not in terms]
+    if unknown:
+        raise ValueError(f"masks for terms that do not exist: {unknown}; terms: {[*terms]}")
+    own = Denominators.of(terms, batch, denominators.max_new_tokens if denominators else 0)
+    counts = denominators or own
+    for name, term in terms.items():
+        if name not in counts.tokens or name not in counts.sequences:
+            raise ValueError(f"denominators lack term {name!r}; they name {[*counts.tokens]}")
+        if counts.tokens[name] < own.tokens[name] or counts.sequences[name] < own.sequences[name]:
+            raise ValueError(
+                f"term {name!r} keeps {own.tokens[name]:g} tokens of {own.sequences[name]:g} sequences here, but its "
+                f"global denominators are {counts.tokens[name]:g} and {counts.sequences[name]:g}: count over all "
+                "micro-batches and ranks"
+            )
+        if term.reduction == "constant" and counts.max_new_tokens < 1:
+            raise ValueError(f"term {name!r} has reduction 'constant', which needs denominators.max_new_tokens")
+    return own
 
 
-def _check(
+def _check_views(
     terms: Mapping[str, Term],
     batch: TokenBatch,
     hidden: Mapping[str, Tensor],
     heads: Mapping[str, nn.Module],
     learns: str,
-    counts: Denominators,
 ) -> None:
-    if not terms:
-        raise ValueError("objective needs at least one term")
-    total = len(batch.ids)
     for name, term in terms.items():
-        if term.of != learns:
-            raise ValueError(f"term {name!r} teaches view {term.of!r}, but view {learns!r} is learning")
+        if isinstance(term, Distill) and term.against == learns:
+            raise ValueError(f"term {name!r} distils view {learns!r} against itself")
         for view in [term.of, *([term.against] if isinstance(term, Distill) else [])]:
             if view not in hidden or view not in heads:
                 raise ValueError(f"term {name!r} needs hidden states and a head of view {view!r}; got {[*hidden]}")
-            if len(hidden[view]) != total:
-                raise ValueError(f"view {view!r} has {len(hidden[view])} hidden states for {total} response tokens")
-        if isinstance(term, Distill) and term.against == learns:
-            raise ValueError(f"term {name!r} distils view {learns!r} against itself")
-        if isinstance(term, PolicyGradient) and batch.advantage is None:
-            raise ValueError(f"term {name!r} is a policy gradient and the batch carries no advantage")
-        mask = batch.term_mask(name)
-        if mask.shape != batch.ids.shape or mask.dtype != torch.bool:
-            raise ValueError(f"mask of term {name!r} must be bool [{total}], got {mask.dtype} {tuple(mask.shape)}")
-        if name not in counts.tokens or name not in counts.sequences:
-            raise ValueError(f"denominators lack term {name!r}; they name {[*counts.tokens]}")
-        if counts.tokens[name] < float(mask.sum()):
-            raise ValueError(
-                f"term {name!r} keeps {int(mask.sum())} tokens here but its global denominator is "
-                f"{counts.tokens[name]:g}: count over all micro-batches and ranks"
-            )
-        if term.reduction == "constant" and counts.max_new_tokens < 1:
-            raise ValueError(f"term {name!r} has reduction 'constant', which needs max_new_tokens")
+            if len(hidden[view]) != len(batch.ids):
+                raise ValueError(
+                    f"view {view!r} has {len(hidden[view])} hidden states for {len(batch.ids)} response tokens"
+                )
+
+
+def _check_keep(terms: Mapping[str, Term], learns: str, keep: frozenset[str]) -> None:
+    targets = {name: term.against for name, term in terms.items() if isinstance(term, Distill)}
+    views = {learns, *targets.values()}
+    known = {f"loss/{name}" for name in terms} | {f"divergence/{name}" for name in targets}
+    known |= {f"{what}/{view}" for what in ("entropy", "logprob") for view in views}
+    if keep - known:
+        raise ValueError(f"no per-token values {sorted(keep - known)}; this objective has {sorted(known)}")

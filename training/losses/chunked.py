@@ -52,9 +52,7 @@ def run_head(
     """
     learning = hidden[learns]
     trainable = trainable_parameters(heads[learns]) if torch.is_grad_enabled() else []
-    hidden_gradient = (
-        torch.zeros_like(learning) if torch.is_grad_enabled() and learning.requires_grad else None
-    )
+    hidden_gradient = torch.zeros_like(learning) if torch.is_grad_enabled() and learning.requires_grad else None
     parameter_gradients = [torch.zeros_like(p, dtype=torch.promote_types(p.dtype, torch.float32)) for p in trainable]
     for start in range(0, len(learning), chunk_tokens):
         rows = slice(start, start + chunk_tokens)
@@ -91,7 +89,8 @@ def _run_chunk(
     step = block_rows(width, leaf.device, len(leaf))
     for first in range(0, len(leaf), step):
         block = {view: values[first : first + step] for view, values in logits.items()}
-        part = block_loss(start + first, block, wanted)
+        with torch.autocast(leaf.device.type, enabled=False):
+            part = block_loss(start + first, block, wanted)
         if gradient is not None and part is not None:
             gradient[first : first + step, :width] = part
     if gradient is None:
@@ -120,7 +119,8 @@ class _WithGradients(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, incoming: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *grad_outputs: Any) -> Any:
+        (incoming,) = grad_outputs
         scaled = [
             (saved * incoming.to(saved.dtype)).to(dtype)
             for saved, dtype in zip(ctx.saved_tensors, ctx.dtypes, strict=True)

@@ -48,9 +48,7 @@ def reverse_kl(target: Distribution, student: Distribution, entry_clip: float | 
     return _sum_entries(entries, entries + student.probs, entry_clip)
 
 
-def jsd(
-    target: Distribution, student: Distribution, beta: float, entry_clip: float | None = None
-) -> TokenDivergence:
+def jsd(target: Distribution, student: Distribution, beta: float, entry_clip: float | None = None) -> TokenDivergence:
     """β·KL(target‖m) + (1−β)·KL(student‖m), m = β·p_T + (1−β)·p_S, for 0 < β < 1, in nats.
 
     The gradient flows through m as well; its two contributions through m cancel entry by entry, which leaves
@@ -73,9 +71,7 @@ def _sum_entries(entries: Tensor, slope: Tensor, entry_clip: float | None) -> To
     if entry_clip is None:
         return TokenDivergence(unclipped, unclipped, slope)
     cut = entries > entry_clip
-    return TokenDivergence(
-        entries.clamp(max=entry_clip).sum(-1), unclipped, slope.masked_fill_(cut, 0.0), cut.sum(-1)
-    )
+    return TokenDivergence(entries.clamp(max=entry_clip).sum(-1), unclipped, slope.masked_fill_(cut, 0.0), cut.sum(-1))
 
 
 def renyi(

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from training.losses.distributions import Distribution, check_shared, from_log_probs
+from training.losses.distributions import Distribution, check_shared, from_log_probs, softmax
 from training.method import FullSupport, Support
 
 LARGEST_TOP_LOG_MASS = -1e-7
@@ -27,7 +27,7 @@ class SupportPair:
     student: Distribution
     ids: Int[Tensor, "n k"] | None
     """The vocabulary ids of the first k events; None for the whole vocabulary in order."""
-    rest: str | None = None
+    renormalised: bool = False
 
     def pull_back(self, slope: Float[Tensor, "n K"]) -> Float[Tensor, "n k"]:
         """From the slope over the K events to that over the student's log-probabilities at ``ids``.
@@ -37,7 +37,7 @@ class SupportPair:
         """
         if self.ids is None:
             return slope
-        if self.rest == "renormalise":
+        if self.renormalised:
             return slope - self.student.probs * slope.sum(-1, keepdim=True)
         top, tail = self.student.probs[:, :-1], self.student.probs[:, -1:]
         free = tail > -torch.expm1(torch.tensor(LARGEST_TOP_LOG_MASS, dtype=tail.dtype, device=tail.device))
@@ -64,14 +64,12 @@ def restrict(spec: Support, target: Distribution, student: Distribution, where: 
         check_shared(target, student, where)
         return SupportPair(target, student, None)
     ids = top_ids(target if spec.of == "target" else student, spec.k)
-    tops = [from_log_probs(side.log_probs.gather(-1, ids)) for side in (target, student)]
-    check_shared(*[_flagged(top, side) for top, side in zip(tops, (target, student), strict=True)], where)
-    if spec.rest == "renormalise":
-        tops = [from_log_probs(torch.log_softmax(top.log_probs, dim=-1)) for top in tops]
-    else:
-        tops = [with_tail(top.log_probs) for top in tops]
-    return SupportPair(tops[0], tops[1], ids, spec.rest)
+    top_target, top_student = _gather(target, ids), _gather(student, ids)
+    check_shared(top_target, top_student, where)
+    renormalise = spec.rest == "renormalise"
+    complete = softmax if renormalise else with_tail
+    return SupportPair(complete(top_target.log_probs), complete(top_student.log_probs), ids, renormalise)
 
 
-def _flagged(top: Distribution, side: Distribution) -> Distribution:
-    return Distribution(top.log_probs, top.probs, side.has_impossible)
+def _gather(of: Distribution, ids: Tensor) -> Distribution:
+    return Distribution(of.log_probs.gather(-1, ids), of.probs.gather(-1, ids), of.has_impossible)

@@ -42,8 +42,12 @@ class TermBlock:
 
 
 def temperature_of(term: Term) -> float:
-    """What divides the logits in ``term``; cross-entropy has no temperature."""
-    return 1.0 if isinstance(term, CrossEntropy) else term.temperature
+    """What divides the logits in ``term``; cross-entropy has no temperature. ValueError for an unresolved name."""
+    if isinstance(term, CrossEntropy):
+        return 1.0
+    if isinstance(term.temperature, str):
+        raise ValueError(f"temperature {term.temperature!r} is a name, not a number: take terms from Method.terms_of")
+    return term.temperature
 
 
 def estimator_name(divergence: Divergence, support: Support) -> str:
@@ -158,9 +162,7 @@ class TokenLosses:
         self._record(f"ratio_bounded/{name}", surrogate.bounded, tokens)
         return Slope(surrogate.loss, surrogate.slope[:, None], labels[:, None])
 
-    def _distill(
-        self, name: str, term: Distill, student: Distribution, target: Distribution, tokens: Tensor
-    ) -> Slope:
+    def _distill(self, name: str, term: Distill, student: Distribution, target: Distribution, tokens: Tensor) -> Slope:
         pair = restrict(term.support, target, student, where=f"term {name!r}")
         result = divergence(term.divergence, pair.target, pair.student, term.entry_clip)
         estimator = f"divergence/{name}/{estimator_name(term.divergence, term.support)}"
