@@ -13,6 +13,7 @@ from cyclopts import App, Parameter
 from rich.console import Console
 from rich.table import Table
 
+from flows.errors import UsageError
 from flows.settings import Settings, read_settings
 
 if TYPE_CHECKING:
@@ -33,10 +34,6 @@ Store = Annotated[Path | None, Parameter(help="Folder of runs and results (defau
 Json = Annotated[bool, Parameter(name="--json", negative=(), help="Print JSON.")]
 
 console = Console()
-
-
-class UsageError(ValueError):
-    """Bad input to a command; the message is one line."""
 
 
 # --- running -----------------------------------------------------------------------------------------------------
@@ -309,7 +306,7 @@ def main(arguments: list[str] | None = None) -> None:
     except cyclopts.CycloptsError as error:
         complaints.print(f"stillroom: {' '.join(str(error).split())}", style="red", highlight=False, markup=False)
         sys.exit(USAGE_ERROR)
-    except ValueError as error:
+    except UsageError as error:
         complaints.print(f"stillroom: {error}", style="red", highlight=False, markup=False)
         sys.exit(USAGE_ERROR)
     except KeyboardInterrupt:

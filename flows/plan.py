@@ -8,11 +8,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, ValidationError
+from pydantic import BeforeValidator, Field, ValidationError, field_validator
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError
 
 from evaluation.spec import Spec
+from flows.errors import UsageError
 from flows.explain import explain
 from training.method import Method, OverrideError, nearest, override_all
 from training.methods import METHODS, PRESETS
@@ -25,7 +26,7 @@ BASE_LABEL = "Base"
 """What tables call the untrained model."""
 
 
-class PlanError(ValueError):
+class PlanError(UsageError):
     """A plan that cannot be run; the message is one line that names the place and the fix."""
 
 
@@ -113,6 +114,13 @@ class Plan(Spec):
     """Evaluate the untrained model too, as the row all deltas refer to."""
     resources: Resources = Resources()
     tags: tuple[str, ...] = ()
+
+    @field_validator("seeds")
+    @classmethod
+    def _distinct(cls, seeds: tuple[int, ...]) -> tuple[int, ...]:
+        if len(set(seeds)) < len(seeds):
+            raise ValueError("seeds repeat: a repeated seed is the same run, not another one")
+        return seeds
 
 
 class Cell(Spec):

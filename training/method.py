@@ -277,7 +277,7 @@ class OverrideError(ValueError):
 
 def nearest(word: str, candidates: list[str]) -> str:
     """``; did you mean 'x'?`` or the list of valid names."""
-    match = difflib.get_close_matches(word, candidates, n=1, cutoff=0.5)
+    match = difflib.get_close_matches(word, candidates, n=1, cutoff=0.4)
     return f"; did you mean {match[0]!r}?" if match else f"; valid: {', '.join(candidates)}"
 
 
