@@ -18,20 +18,13 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
+from evaluation.results.database import connect_writer, create_schema, is_empty, refresh_views, schema_is_current
 from evaluation.results.facts import TABLES, arrow_tables, prepare, to_datetime
 from evaluation.results.ledger import SpoolState, fingerprint, read_ledger, write_ledger
 from evaluation.results.lines import BadLine, parse_line
 from evaluation.results.settle import settle
 from evaluation.results.snapshot import publish_connection
-from evaluation.results.store import (
-    Store,
-    connect_writer,
-    create_schema,
-    is_empty,
-    refresh_views,
-    schema_is_current,
-    sync_folder,
-)
+from evaluation.results.store import Store, sync_folder
 
 BATCH_LINES = 50_000
 """Lines of one transaction: large enough for Arrow's speed, small enough for memory."""

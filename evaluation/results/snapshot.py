@@ -15,7 +15,10 @@ from pathlib import Path
 
 import duckdb
 
-from evaluation.results.store import Store, connect_writer, revision, sync_folder
+from evaluation.results.database import connect_writer, revision
+from evaluation.results.store import NoSnapshotError, Store, snapshot_version, sync_folder
+
+__all__ = ["NoSnapshotError", "PublishError", "open_snapshot", "publish", "publish_connection", "snapshot_version"]
 
 READER_SETTINGS = {
     "enable_external_access": "false",
@@ -53,10 +56,6 @@ with open(sys.argv[1], "rb") as source, open(sys.argv[2], "xb") as target:
     target.flush()
     os.fsync(target.fileno())
 """
-
-
-class NoSnapshotError(FileNotFoundError):
-    """Nothing has been published in this store yet."""
 
 
 class PublishError(OSError):
@@ -114,15 +113,6 @@ def _remove_old(files: Store, keep: int) -> None:
         file.unlink(missing_ok=True)
 
 
-def snapshot_version(store: Path) -> tuple[int, int] | None:
-    """(inode, mtime in ns) of the published snapshot, which changes with every publish; None before the first."""
-    try:
-        status = Store(Path(store)).snapshot.stat()
-    except FileNotFoundError:
-        return None
-    return status.st_ino, status.st_mtime_ns
-
-
 def open_snapshot(store: Path) -> duckdb.DuckDBPyConnection:
     """A read-only connection to the newest snapshot, with READER_SETTINGS; the caller closes it.
 
@@ -140,4 +130,4 @@ def open_snapshot(store: Path) -> duckdb.DuckDBPyConnection:
             # Between our reading the link and opening the file, two newer snapshots were published.
             if path.exists() or last == tries - 1:
                 raise
-    raise NoSnapshotError(f"no results in {files.path} yet: run `stillroom demo`, or `stillroom ingest` for old runs")
+    raise NoSnapshotError(files.path)
