@@ -10,7 +10,7 @@
 #   UV_TORCH_BACKEND   any build that uv knows, such as cu126 or rocm6.4; overrides the line above
 #   PIP_FIND_LINKS     folders of wheels to consider, as pip reads it
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+cd -P "$(dirname "${BASH_SOURCE[0]}")/.."
 unset PIP_USER PIP_TARGET PIP_PREFIX PYTHONHOME
 
 readonly CONSTRAINTS=infra/constraints.txt
@@ -90,20 +90,20 @@ choose_python() {
 }
 
 create_venv() {
-    mkdir -p .venv
-    : >"$UNFINISHED"
-    find .venv/ -mindepth 1 ! -name "${UNFINISHED##*/}" -delete
     choose_python
-    if [ -n "$chosen" ]; then
-        "$chosen" -m venv .venv
-    elif [ -n "$without_venv" ] && command -v uv >/dev/null; then
-        uv venv --quiet --seed --allow-existing --python "$without_venv" .venv
-    else
-        rm -rf .venv
+    if [ -z "$chosen" ] && ! { [ -n "$without_venv" ] && command -v uv >/dev/null; }; then
         [ -z "$without_venv" ] || fail "$without_venv cannot create environments; on Debian or Ubuntu: \
 apt-get install python$(version_of "$without_venv")-venv"
         [ -z "${STILLROOM_PYTHON:-}" ] || fail "STILLROOM_PYTHON=$STILLROOM_PYTHON is not a CPython >=3.11,<3.14"
-        fail "no Python >=3.11,<3.14 found on PATH; on Debian or Ubuntu: apt-get install python3 python3-venv"
+        fail "no CPython >=3.11,<3.14 found on PATH; on Debian or Ubuntu: apt-get install python3 python3-venv"
+    fi
+    mkdir -p .venv
+    : >"$UNFINISHED"
+    find .venv/ -mindepth 1 ! -name "${UNFINISHED##*/}" -delete
+    if [ -n "$chosen" ]; then
+        "$chosen" -m venv .venv
+    else
+        uv venv --quiet --seed --allow-existing --python "$without_venv" .venv
     fi
 }
 
@@ -140,6 +140,7 @@ torch_options() {
         unset PIP_FIND_LINKS
     fi
     for link in ${PIP_FIND_LINKS:-}; do options+=(--find-links "$link"); done
+    if compgen -G ".venv/lib/python*/site-packages/torch-$(pinned torch)*.dist-info" >/dev/null; then return; fi
     case "$torch" in
         plain | cuda) return ;;
         cpu) if local_cpu_wheel; then return; fi ;;
