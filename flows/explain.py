@@ -21,9 +21,10 @@ def explain(error: ValidationError, model: type[BaseModel], where: str) -> str:
         return f"{prefix}unknown key{nearest(key, _keys(schema, first['loc'][:-1]))}"
     if first["type"] == "missing":
         return f"{prefix}missing"
-    message = first["msg"].removeprefix("Value error, ").replace("a valid tuple", "a list").replace("tuple", "list")
+    message = first["msg"].removeprefix("Value error, ")
+    message = f"{message[:1].lower()}{message[1:]}".replace("a valid tuple", "a list").replace("tuple", "list")
     given = "" if isinstance(first["input"], dict | list | BaseModel) else f", not {first['input']!r}"
-    return f"{prefix}{message[:1].lower()}{message[1:]}{given}"
+    return f"{prefix}{message}{given}"
 
 
 def _most_specific(errors: Iterable[Any]) -> Any:

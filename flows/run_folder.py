@@ -133,11 +133,14 @@ def write_json(file: Path, content: dict[str, Any]) -> None:
     """Write atomically and durably: a reader sees the old file or the whole new one, also after a power cut."""
     file.parent.mkdir(parents=True, exist_ok=True)
     temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
-    with temporary.open("w") as output:
-        json.dump(content, output, indent=1, sort_keys=True)
-        output.flush()
-        os.fsync(output.fileno())
-    os.replace(temporary, file)
+    try:
+        with temporary.open("w") as output:
+            json.dump(content, output, indent=1, sort_keys=True)
+            output.flush()
+            os.fsync(output.fileno())
+        os.replace(temporary, file)
+    finally:
+        temporary.unlink(missing_ok=True)
     folder = os.open(file.parent, os.O_RDONLY)
     try:
         os.fsync(folder)
