@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from evaluation.benchmarks.addition import ADDITION
 from evaluation.benchmarks.base import Benchmark
+from evaluation.benchmarks.gsm8k import GSM8K
 from evaluation.benchmarks.smol_addition import SMOL_ADDITION
 
 BENCHMARKS: dict[str, Benchmark] = {
     "addition": ADDITION,
     "smol_addition": SMOL_ADDITION,
+    "gsm8k": GSM8K,
 }

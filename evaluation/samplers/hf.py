@@ -74,7 +74,7 @@ def _validate(model: Any, requests: Sequence[SampleRequest], params: SamplingPar
     for index, request in enumerate(requests):
         if not request.prompt_ids:
             raise ValueError(f"request {index}: the prompt is empty")
-        if not (0 <= min(request.prompt_ids) and max(request.prompt_ids) < vocabulary):
+        if not (min(request.prompt_ids) >= 0 and max(request.prompt_ids) < vocabulary):
             raise ValueError(f"request {index}: a prompt id lies outside the model's {vocabulary} ids")
         needed = len(request.prompt_ids) + params.max_new_tokens
         if positions is not None and needed > positions:
@@ -114,7 +114,7 @@ class _Decoding:
     def __init__(self, sampler: HFSampler, requests: Sequence[SampleRequest], params: SamplingParams) -> None:
         self.model: Any = sampler.model
         self.params, self.requests, self.pad_id = params, requests, sampler.pad_id
-        self.device = self.model.get_input_embeddings().weight.device
+        self.device: torch.device = next(sampler.model.parameters()).device
         self.keyword = _cache_keyword(sampler.model)
         self.ends = np.array(sorted(sampler.end_ids | set(params.stop_token_ids)), dtype=np.int64)
         # Longest first: whoever enters later always fits left of the column where the others stand.

@@ -11,11 +11,11 @@ FIRST_COLUMNS = 64
 
 
 class RowLayer(DynamicLayer):
-    """Keys and values of one layer: buffers [max_rows, heads, capacity, head_dim], of which a corner is in use."""
+    """Keys and values of one layer: two buffers [max_rows, heads, capacity, head_dim], of which a corner is in use."""
 
-    def __init__(self, owner: RowCache) -> None:
+    def __init__(self, owner: RowCache, buffers: tuple[torch.Tensor, torch.Tensor]) -> None:
         super().__init__()
-        self.owner = owner
+        self.owner, self.buffers = owner, buffers
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: object, **kwargs: object
@@ -23,9 +23,10 @@ class RowLayer(DynamicLayer):
         """Writes the new columns and returns views [rows, heads, columns, head_dim] of everything in use."""
         rows, begin = self.owner.rows, self.owner.columns
         end = begin + key_states.shape[-2]
-        self.keys[:rows, :, begin:end] = key_states
-        self.values[:rows, :, begin:end] = value_states
-        return self.keys[:rows, :, :end], self.values[:rows, :, :end]
+        keys, values = self.buffers
+        keys[:rows, :, begin:end] = key_states
+        values[:rows, :, begin:end] = value_states
+        return keys[:rows, :, :end], values[:rows, :, :end]
 
     def get_seq_length(self) -> int:
         return self.owner.columns
@@ -42,6 +43,7 @@ class RowCache(Cache):
     """
 
     def __init__(self, max_rows: int) -> None:
+        self.stored: list[RowLayer] = []
         super().__init__(layers=[])
         self.max_rows = max_rows
         self.rows = 0
@@ -56,47 +58,49 @@ class RowCache(Cache):
         if self.rows == 0:
             self.columns = width
             self.reserve(width + FIRST_COLUMNS)
-        if not self.layers:
-            self.layers = [self._allocate(layer) for layer in prompts.layers]
+        prefilled = [_states(layer) for layer in prompts.layers]
+        if not self.stored:
+            self.stored = [RowLayer(self, (self._like(keys), self._like(values))) for keys, values in prefilled]
+            self.layers = [*self.stored]
         begin, end = self.rows, self.rows + len(index)
-        for layer, new in zip(self.layers, prompts.layers, strict=True):
-            layer.keys[begin:end, :, self.columns - width : self.columns] = new.keys[index]
-            layer.values[begin:end, :, self.columns - width : self.columns] = new.values[index]
+        for layer, new in zip(self.stored, prefilled, strict=True):
+            for buffer, states in zip(layer.buffers, new, strict=True):
+                buffer[begin:end, :, self.columns - width : self.columns] = states[index]
         self.rows = end
 
-    def _allocate(self, like: DynamicLayer) -> RowLayer:
-        layer = RowLayer(self)
-        _, heads, _, width = like.keys.shape
+    def _like(self, states: torch.Tensor) -> torch.Tensor:
         # Zeros, not empty: an unused column is masked, but 0 times NaN would still be NaN.
-        layer.keys = like.keys.new_zeros(self.max_rows, heads, self.capacity, width)
-        layer.values = like.values.new_zeros(self.max_rows, heads, self.capacity, like.values.shape[-1])
-        layer.device, layer.is_initialized = like.keys.device, True
-        return layer
+        return states.new_zeros(self.max_rows, states.shape[1], self.capacity, states.shape[-1])
 
     def move(self, sources: torch.Tensor, holes: torch.Tensor, rows: int) -> None:
         """Copies rows ``sources`` over rows ``holes`` and keeps the first ``rows`` rows."""
         if len(holes):
-            for layer in self.layers:
-                layer.keys[holes, :, : self.columns] = layer.keys[sources, :, : self.columns]
-                layer.values[holes, :, : self.columns] = layer.values[sources, :, : self.columns]
+            for layer in self.stored:
+                for buffer in layer.buffers:
+                    buffer[holes, :, : self.columns] = buffer[sources, :, : self.columns]
         self.rows = rows
 
     def drop_leading(self, count: int) -> None:
         """Forgets the first ``count`` columns of every row."""
-        for layer in self.layers:
-            for buffer in (layer.keys, layer.values):
+        for layer in self.stored:
+            for buffer in layer.buffers:
                 buffer[: self.rows, :, : self.columns - count] = buffer[: self.rows, :, count : self.columns].clone()
         self.columns -= count
 
-    def reserve(self, columns: int) -> bool:
-        """Makes room for so many columns, at least doubling; True when the buffers were replaced."""
+    def reserve(self, columns: int) -> None:
+        """Makes room for so many columns, at least doubling."""
         if columns <= self.capacity:
-            return False
+            return
         self.capacity = max(columns, 2 * self.capacity)
-        for layer in self.layers:
-            for name in ("keys", "values"):
-                old = getattr(layer, name)
-                new = old.new_zeros(self.max_rows, old.shape[1], self.capacity, old.shape[-1])
+        for layer in self.stored:
+            keys, values = (self._like(buffer) for buffer in layer.buffers)
+            for new, old in ((keys, layer.buffers[0]), (values, layer.buffers[1])):
                 new[: self.rows, :, : self.columns] = old[: self.rows, :, : self.columns]
-                setattr(layer, name, new)
-        return True
+            layer.buffers = (keys, values)
+
+
+def _states(layer: object) -> tuple[torch.Tensor, torch.Tensor]:
+    """The keys and values of one prefilled layer."""
+    if not isinstance(layer, DynamicLayer) or layer.keys is None or layer.values is None:
+        raise ValueError(f"HFSampler cannot decode from a cache layer of type {type(layer).__name__}")
+    return layer.keys, layer.values

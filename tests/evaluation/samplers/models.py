@@ -28,13 +28,15 @@ _SHAPE: dict[str, Any] = dict(
 
 def qwen3(attention: str = "eager", **changes: Any) -> Qwen3ForCausalLM:
     torch.manual_seed(7)
-    config = Qwen3Config(**{**_SHAPE, "tie_word_embeddings": True, "attn_implementation": attention, **changes})
+    shape: dict[str, Any] = {**_SHAPE, "tie_word_embeddings": True, "attn_implementation": attention, **changes}
+    config = Qwen3Config(**shape)
     return Qwen3ForCausalLM(config).eval()
 
 
 def llama(attention: str = "sdpa", **changes: Any) -> LlamaForCausalLM:
     torch.manual_seed(8)
-    config = LlamaConfig(**{**_SHAPE, "attn_implementation": attention, **changes})
+    shape: dict[str, Any] = {**_SHAPE, "attn_implementation": attention, **changes}
+    config = LlamaConfig(**shape)
     return LlamaForCausalLM(config).eval()
 
 

@@ -6,6 +6,7 @@ import math
 import zlib
 
 import pytest
+
 from evaluation.samplers.base import Sampler, SampleRequest, SamplingParams
 from evaluation.samplers.hf import HFSampler
 from evaluation.samplers.scripted import ScriptedSampler

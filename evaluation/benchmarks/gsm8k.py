@@ -1,0 +1,114 @@
+"""GSM8K: grade-school word problems with worked solutions (Cobbe et al. 2021, arXiv:2110.14168).
+
+Files ``gsm8k_train.jsonl`` and ``gsm8k_test.jsonl`` (fields question, answer) of the authors' repository, under the
+benchmark folder. The test split is the authors' test file, whole. The validation split is a hold-out of the *training*
+file: the questions whose SHA-256 (of the normalised question) is 0 modulo ``VALIDATION_ONE_IN``, about 5 %; the
+train split is the rest. Both keep the file's order.
+
+The worked solution keeps the authors' text without its calculator marks (``<<48/2=24>>``); its last line ``#### n``
+is the answer. The verdict that counts is the strict one: the number after ``####``, inside ``\\boxed{}`` or after
+"answer is", whichever stands last, as the prompt asks. The lenient verdict (the last number of the text when no such
+form is there) and the format rate are kept beside it, so that a gain in format is not mistaken for one in arithmetic.
+No published scores are listed here: their prompts and numbers of examples differ from these.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from pathlib import Path
+
+from evaluation.benchmarks.base import Benchmark, MissingDataError
+from evaluation.grading.extraction import after_hashes, answer_is, boxed
+from evaluation.grading.numbers import grade_number, read_number, written
+from evaluation.problems import Grade, Message, Problem, Split
+
+FILES = {"train": "gsm8k_train.jsonl", "validation": "gsm8k_train.jsonl", "test": "gsm8k_test.jsonl"}
+VALIDATION_ONE_IN = 20
+INSTRUCTION = "Solve the problem step by step. End with a line that reads #### followed by the answer as a number."
+SOURCE = "https://github.com/openai/grade-school-math"
+
+_CALCULATOR = re.compile(r"<<[^<>]*>>")
+
+
+def load(split: Split, *, limit: int | None = None, root: Path | None = None) -> list[Problem]:
+    """The first ``limit`` problems of ``split`` in the file's order (all when None).
+
+    Raises MissingDataError when the file is not under ``root``, ValueError naming file and line for a bad record.
+    """
+    file = _file(split, root)
+    problems: list[Problem] = []
+    with file.open(encoding="utf-8-sig") as lines:
+        for number, line in enumerate(lines, start=1):
+            if limit is not None and len(problems) >= limit:
+                break
+            if line.strip() and (problem := _problem(line, split, f"{file.name}:{number}", number)) is not None:
+                problems.append(problem)
+    if not problems:
+        raise ValueError(f"{file}: no problems of the {split} split in it")
+    return problems
+
+
+def grade(problem: Problem, text: str) -> Grade:
+    """Passes iff the strictly extracted answer is the problem's number."""
+    return grade_number(problem, text, (after_hashes, boxed, answer_is))
+
+
+def clean_solution(answer: str) -> str:
+    """The worked solution without calculator marks: ``48/2 = <<48/2=24>>24`` becomes ``48/2 = 24``."""
+    return _CALCULATOR.sub("", answer).strip()
+
+
+def is_held_out(question: str) -> bool:
+    """Whether a question of the training file belongs to the validation split."""
+    digest = hashlib.sha256(" ".join(question.casefold().split()).encode()).digest()
+    return int.from_bytes(digest[:8], "big") % VALIDATION_ONE_IN == 0
+
+
+def _file(split: Split, root: Path | None) -> Path:
+    name = FILES[split]
+    where = "no benchmark folder is set" if root is None else f"there is no {name} in {root}"
+    if root is None or not (root / name).is_file():
+        raise MissingDataError(
+            f"benchmark gsm8k needs {name}, and {where}: put train.jsonl and test.jsonl of {SOURCE} into a folder as "
+            f"{FILES['train']} and {FILES['test']} and set STILLROOM_BENCHMARKS to that folder"
+        )
+    return root / name
+
+
+def _problem(line: str, split: Split, place: str, number: int) -> Problem | None:
+    """The problem of one line; None when it belongs to the other split of its file."""
+    try:
+        record = json.loads(line)
+        question, solution = str.strip(record["question"]), clean_solution(record["answer"])
+    except (json.JSONDecodeError, KeyError, TypeError) as error:
+        raise ValueError(f"{place}: not a GSM8K record with question and answer ({error})") from error
+    if split != "test" and is_held_out(question) != (split == "validation"):
+        return None
+    found = after_hashes(solution)
+    answer = None if found is None else read_number(found.text)
+    if answer is None:
+        raise ValueError(f"{place}: the answer does not end with '#### <number>'")
+    return Problem(
+        id=f"{FILES[split].removesuffix('.jsonl').removeprefix('gsm8k_')}-{number:04d}",
+        benchmark="gsm8k",
+        split=split,
+        prompt=(Message(role="user", content=f"{question}\n\n{INSTRUCTION}"),),
+        answer=written(answer),
+        solution=solution,
+    )
+
+
+GSM8K = Benchmark(
+    name="gsm8k",
+    version="1",
+    title="GSM8K, grade-school word problems",
+    licence="MIT",
+    source=SOURCE,
+    splits=("train", "validation", "test"),
+    max_new_tokens=512,
+    load=load,
+    grade=grade,
+    files=(FILES["train"], FILES["test"]),
+)
