@@ -18,7 +18,11 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 CPU_BLOCK_BYTES = 2 << 20
-"""Vocabulary rows handed to the losses together on a CPU: their temporaries then stay in the last-level cache."""
+"""fp32 vocabulary rows handed to the losses together on a CPU: their temporaries then stay in the cache."""
+DEVICE_BLOCK_BYTES = 128 << 20
+"""The same on an accelerator: enough work a kernel launch, and a bound on the temporaries."""
+BLOCK_TEMPORARIES = 10
+"""fp32 tensors of one block that the losses hold at once, at most (one temperature, two views)."""
 
 BlockLoss = Callable[[int, Mapping[str, Tensor], bool], Tensor | None]
 """(index of the block's first token, logits of each view [n, V], gradient wanted) -> d loss / d logits [n, V]."""
@@ -33,10 +37,21 @@ class HeadGradients:
 
 
 def block_rows(width: int, device: torch.device, chunk_tokens: int) -> int:
-    """Rows of one block: bounded by CPU_BLOCK_BYTES of fp32 on a CPU, the whole chunk elsewhere."""
-    if device.type != "cpu":
-        return chunk_tokens
-    return max(1, min(chunk_tokens, CPU_BLOCK_BYTES // (4 * width)))
+    """Rows of one block, bounded by CPU_BLOCK_BYTES or DEVICE_BLOCK_BYTES."""
+    limit = CPU_BLOCK_BYTES if device.type == "cpu" else DEVICE_BLOCK_BYTES
+    return max(1, min(chunk_tokens, limit // (4 * width)))
+
+
+def predicted_bytes(
+    chunk_tokens: int, width: int, logits_bytes: Mapping[str, int], learns: str, device: torch.device
+) -> int:
+    """Peak memory of the vocabulary axis: logits of one chunk for every view, their gradient, one block's temporaries.
+
+    ``logits_bytes`` is the size of one logit in each view. The number of tokens N does not enter; what does grow with
+    N is the gradient of the hidden states, and with a trainable head its weight gradient comes on top twice.
+    """
+    chunk = chunk_tokens * width * (sum(logits_bytes.values()) + logits_bytes[learns])
+    return chunk + BLOCK_TEMPORARIES * block_rows(width, device, chunk_tokens) * width * 4
 
 
 def run_head(
@@ -96,10 +111,10 @@ def _run_chunk(
     if gradient is None:
         return
     wrt: list[Tensor] = [*([leaf] if hidden_gradient is not None else []), *trainable]
-    parts = list(torch.autograd.grad(learning_logits, wrt, gradient))
+    parts = torch.autograd.grad(learning_logits, wrt, gradient)
     if hidden_gradient is not None:
-        hidden_gradient[start : start + len(leaf)] = parts.pop(0)
-    for total, part in zip(parameter_gradients, parts, strict=True):
+        hidden_gradient[start : start + len(leaf)] = parts[0]
+    for total, part in zip(parameter_gradients, parts[len(parts) - len(trainable) :], strict=True):
         total += part
 
 
@@ -119,7 +134,7 @@ class _WithGradients(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grad_outputs: Any) -> Any:
+    def backward(ctx: Any, *grad_outputs: Any) -> Any:  # pyrefly: ignore[bad-override]
         (incoming,) = grad_outputs
         scaled = [
             (saved * incoming.to(saved.dtype)).to(dtype)

@@ -33,6 +33,10 @@ class Distribution:
         """log p(id) of one id a row."""
         return self.log_probs.gather(-1, ids[:, None]).squeeze(-1)
 
+    def at_ids(self, ids: Int[Tensor, "n k"]) -> Distribution:
+        """The probabilities of ``ids``, not renormalised."""
+        return Distribution(self.log_probs.gather(-1, ids), self.probs.gather(-1, ids), self.has_impossible)
+
 
 def softmax(logits: Float[Tensor, "n V"], temperature: float = 1.0) -> Distribution:
     """softmax(logits / temperature), in fp32 or wider.

@@ -1,9 +1,9 @@
 """Divergences between a target and a student, per token; arguments are always (target, student).
 
 Each returns its value and its slope, the partial derivative with respect to the student's log-probabilities taken as
-free variables (see ``gradients.by_logits`` for the chain to logits). The target never gets a gradient. Golden values,
-natural logarithm, target (1/2, 1/2), student (1/4, 3/4): forward KL 0.143841, reverse KL 0.130812, JSD(0.5) 0.033822,
-Rényi(2) 0.287682.
+free variables (``supports.SupportPair.by_logits`` is the chain to logits). The target never gets a gradient.
+Golden values, natural logarithm, target (1/2, 1/2), student (1/4, 3/4): forward KL 0.143841, reverse KL 0.130812,
+JSD(0.5) 0.033822, Rényi(2) 0.287682.
 """
 
 from __future__ import annotations

@@ -6,42 +6,55 @@ never exceeds the full one; renormalising over k ids can.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from training.losses.distributions import Distribution, check_shared, from_log_probs, softmax
+from training.losses.distributions import Distribution, check_shared, softmax
 from training.method import FullSupport, Support
 
-LARGEST_TOP_LOG_MASS = -1e-7
-"""Cap on log Σ_top p, so that the tail keeps a finite log-probability (SDPO and LOPD code)."""
+SMALLEST_TAIL = -math.expm1(-1e-7)
+"""Floor of the tail's probability: log Σ_top p is capped at −1e-7 (SDPO and LOPD code)."""
 
 
 @dataclass(frozen=True)
 class SupportPair:
-    """Target and student over the same K events, and the way back to the vocabulary."""
+    """Target and student over the same K events, and the way back to the student's vocabulary."""
 
     target: Distribution
     student: Distribution
-    ids: Int[Tensor, "n k"] | None
+    whole: Distribution
+    """The student over all V ids."""
+    ids: Int[Tensor, "n k"] | None = None
     """The vocabulary ids of the first k events; None for the whole vocabulary in order."""
-    renormalised: bool = False
+    tail_moves: Bool[Tensor, "n 1"] | None = None
+    """With a tail: False where the student's tail sits at its floor. None: renormalised, or the full support."""
 
-    def pull_back(self, slope: Float[Tensor, "n K"]) -> Float[Tensor, "n k"]:
-        """From the slope over the K events to that over the student's log-probabilities at ``ids``.
+    def by_logits(self, slope: Float[Tensor, "n K"]) -> Float[Tensor, "n V"]:
+        """∂ℓ/∂z of the student's logits, from the slope G = ∂ℓ/∂ log p over the K events.
 
-        Tail: ∂ log p(⊥)/∂ log p_i = −p_i / p(⊥), 0 where the tail is at its floor. Renormalised:
-        ∂ log p̃_j/∂ log p_i = δ_ij − p̃_i.
+        With S = Σ_K G: G − p·S where the events are the ids themselves; under renormalisation G − p̃·S on the support
+        and 0 off it; with a tail G − p·S on the top and p·(G(⊥)/p(⊥) − S) off it. Each is the exact chain rule with
+        the large terms of a small tail cancelled by hand.
         """
         if self.ids is None:
-            return slope
-        if self.renormalised:
-            return slope - self.student.probs * slope.sum(-1, keepdim=True)
+            return (self.whole.probs * -slope.sum(-1, keepdim=True)).add_(slope)
+        if self.tail_moves is None:
+            inside = slope - self.student.probs * slope.sum(-1, keepdim=True)
+            return torch.zeros_like(self.whole.probs).scatter_(-1, self.ids, inside)
         top, tail = self.student.probs[:, :-1], self.student.probs[:, -1:]
-        free = tail > -torch.expm1(torch.tensor(LARGEST_TOP_LOG_MASS, dtype=tail.dtype, device=tail.device))
-        return slope[:, :-1] - torch.where(free, slope[:, -1:] / tail, 0.0) * top
+        tail_slope = torch.where(self.tail_moves, slope[:, -1:], 0.0)
+        total = slope[:, :-1].sum(-1, keepdim=True) + tail_slope
+        outside = self.whole.probs * (tail_slope / tail - total)
+        return outside.scatter_(-1, self.ids, slope[:, :-1] - top * total)
+
+
+def label_by_logits(slope: Float[Tensor, " n"], ids: Int[Tensor, " n"], student: Distribution) -> Float[Tensor, "n V"]:
+    """∂ℓ/∂z for a loss of log p(id) alone: G·(onehot(id) − p)."""
+    return (student.probs * -slope[:, None]).scatter_add_(-1, ids[:, None], slope[:, None])
 
 
 def top_ids(of: Distribution, k: int) -> Int[Tensor, "n k"]:
@@ -49,10 +62,18 @@ def top_ids(of: Distribution, k: int) -> Int[Tensor, "n k"]:
     return of.log_probs.topk(k, dim=-1).indices
 
 
-def with_tail(top: Float[Tensor, "n k"]) -> Distribution:
-    """The k events plus one for the rest, log(1 − Σ_k p) = log(−expm1(s)), s = min(log Σ_k p, −1e-7)."""
-    mass = torch.logsumexp(top, dim=-1, keepdim=True).clamp(max=LARGEST_TOP_LOG_MASS)
-    return from_log_probs(torch.cat([top, torch.log(-torch.expm1(mass))], dim=-1))
+def with_tail(of: Distribution, ids: Int[Tensor, "n k"]) -> tuple[Distribution, Bool[Tensor, "n 1"]]:
+    """The events ``ids`` plus one for the rest, p(⊥) = max(1 − Σ_k p, SMALLEST_TAIL).
+
+    The rest is added up directly: log(−expm1(log Σ_k p)) is the same number but loses its digits in fp32 where the
+    top k hold nearly everything. The second result is False where the floor holds, so that the tail no longer
+    depends on the k events.
+    """
+    rest = of.probs.scatter(-1, ids, 0.0).sum(-1, keepdim=True)
+    tail = rest.clamp(min=SMALLEST_TAIL)
+    log_probs = torch.cat([of.log_probs.gather(-1, ids), tail.log()], dim=-1)
+    probs = torch.cat([of.probs.gather(-1, ids), tail], dim=-1)
+    return Distribution(log_probs, probs, of.has_impossible), rest > SMALLEST_TAIL
 
 
 def restrict(spec: Support, target: Distribution, student: Distribution, where: str = "support") -> SupportPair:
@@ -62,14 +83,12 @@ def restrict(spec: Support, target: Distribution, student: Distribution, where: 
     """
     if isinstance(spec, FullSupport) or spec.k >= target.log_probs.shape[-1]:
         check_shared(target, student, where)
-        return SupportPair(target, student, None)
+        return SupportPair(target, student, student)
     ids = top_ids(target if spec.of == "target" else student, spec.k)
-    top_target, top_student = _gather(target, ids), _gather(student, ids)
+    top_target, top_student = target.at_ids(ids), student.at_ids(ids)
     check_shared(top_target, top_student, where)
-    renormalise = spec.rest == "renormalise"
-    complete = softmax if renormalise else with_tail
-    return SupportPair(complete(top_target.log_probs), complete(top_student.log_probs), ids, renormalise)
-
-
-def _gather(of: Distribution, ids: Tensor) -> Distribution:
-    return Distribution(of.log_probs.gather(-1, ids), of.probs.gather(-1, ids), of.has_impossible)
+    if spec.rest == "renormalise":
+        return SupportPair(softmax(top_target.log_probs), softmax(top_student.log_probs), student, ids)
+    coarse_target, _ = with_tail(target, ids)
+    coarse_student, moves = with_tail(student, ids)
+    return SupportPair(coarse_target, coarse_student, student, ids, moves)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -12,20 +12,18 @@ from torch import Tensor
 
 from training.losses.distributions import IMPOSSIBLE, Distribution, softmax
 from training.losses.divergences import divergence
-from training.losses.gradients import by_logits
 from training.losses.policy_gradient import clipped_surrogate
-from training.losses.supports import restrict
+from training.losses.supports import label_by_logits, restrict
 from training.method import JSD, CrossEntropy, Distill, Divergence, FullSupport, PolicyGradient, Renyi, Support
 
 Term = Distill | PolicyGradient | CrossEntropy
 
 
-class Slope(NamedTuple):
-    """Per-token losses and their partial derivatives at ``ids`` (None: the whole vocabulary)."""
+class TermLoss(NamedTuple):
+    """Per-token losses [n], and a function that gives their gradient with respect to the scaled logits [n, V]."""
 
     loss: Tensor
-    slope: Tensor
-    ids: Tensor | None
+    gradient: Callable[[], Tensor]
 
 
 @dataclass(frozen=True)
@@ -126,11 +124,11 @@ class TokenLosses:
         whole = len(kept) == len(tokens)
         own = views if whole else {view: distribution.rows(kept) for view, distribution in views.items()}
         tokens = tokens[kept]
-        result = self._slope(name, block.term, own, tokens)
+        result = self._loss(name, block.term, own, tokens)
         self._add_loss(name, block, result.loss, tokens)
         if not gradient_wanted:
             return None
-        gradient = by_logits(result.slope, result.ids, own[self.learns])
+        gradient = result.gradient()
         temperature = temperature_of(block.term)
         self._record(f"logit_gradient/{name}", gradient.norm(dim=-1) / temperature, tokens)
         gradient *= (block.term.coefficient / temperature * block.factor[tokens]).to(gradient.dtype)[:, None]
@@ -144,7 +142,7 @@ class TokenLosses:
         self.counts[f"loss/{name}"] = own_count
         self._keep(f"loss/{name}", loss, tokens)
 
-    def _slope(self, name: str, term: Term, views: Mapping[str, Distribution], tokens: Tensor) -> Slope:
+    def _loss(self, name: str, term: Term, views: Mapping[str, Distribution], tokens: Tensor) -> TermLoss:
         student = views[self.learns]
         if isinstance(term, Distill):
             return self._distill(name, term, student, views[term.against], tokens)
@@ -153,16 +151,18 @@ class TokenLosses:
         if student.has_impossible and bool((label <= IMPOSSIBLE).any()):
             raise ValueError(f"term {name!r}: the student gives probability 0 to a response token")
         if isinstance(term, CrossEntropy):
-            return Slope(-label, -torch.ones_like(label)[:, None], labels[:, None])
+            return TermLoss(-label, lambda: label_by_logits(-torch.ones_like(label), labels, student))
         assert self.advantage is not None
         old = None if self.old_logprobs is None else self.old_logprobs[tokens]
         surrogate = clipped_surrogate(label, old, self.advantage[tokens], term.clip_low, term.clip_high)
         self._record(f"clip_fraction/{name}", surrogate.clipped, tokens)
         self._record(f"ratio/{name}", surrogate.ratio, tokens)
         self._record(f"ratio_bounded/{name}", surrogate.bounded, tokens)
-        return Slope(surrogate.loss, surrogate.slope[:, None], labels[:, None])
+        return TermLoss(surrogate.loss, lambda: label_by_logits(surrogate.slope, labels, student))
 
-    def _distill(self, name: str, term: Distill, student: Distribution, target: Distribution, tokens: Tensor) -> Slope:
+    def _distill(
+        self, name: str, term: Distill, student: Distribution, target: Distribution, tokens: Tensor
+    ) -> TermLoss:
         pair = restrict(term.support, target, student, where=f"term {name!r}")
         result = divergence(term.divergence, pair.target, pair.student, term.entry_clip)
         estimator = f"divergence/{name}/{estimator_name(term.divergence, term.support)}"
@@ -173,7 +173,7 @@ class TokenLosses:
             self._record(f"{estimator}_normalised", result.unclipped / (beta * (1 - beta)), tokens)
         if result.clipped_entries is not None:
             self._record(f"clip_fraction/{name}", (result.clipped_entries > 0).to(torch.float32), tokens)
-        return Slope(result.loss, pair.pull_back(result.slope), pair.ids)
+        return TermLoss(result.loss, lambda: pair.by_logits(result.slope))
 
     def _record(self, name: str, values: Tensor, tokens: Tensor) -> None:
         """A per-token metric: its sum and the number of tokens it is over."""

@@ -1,0 +1,70 @@
+"""The objective against the float64 reference, and what must not change it."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import pytest
+import torch
+
+from tests.training.losses.ragged import Ragged, product_term, ragged, without_old
+from tests.training.losses.reference import ReferenceTerm
+from training.objective import Denominators
+
+DIVERGENCES = [
+    ReferenceTerm("distill", "forward_kl"),
+    ReferenceTerm("distill", "reverse_kl"),
+    ReferenceTerm("distill", "jsd", 0.5),
+    ReferenceTerm("distill", "jsd", 0.1),
+    ReferenceTerm("distill", "forward_kl", clip=0.05),
+    ReferenceTerm("distill", "reverse_kl", clip=0.05),
+    ReferenceTerm("distill", "jsd", 0.3, clip=0.02),
+    ReferenceTerm("distill", "renyi", 0.95),
+    ReferenceTerm("distill", "renyi", 0.4),
+    ReferenceTerm("distill", "renyi", 2.0),
+    ReferenceTerm("distill", "renyi", 0.95, swapped=True),
+    ReferenceTerm("distill", "renyi", 1.5, swapped=True),
+]
+SUPPORTS = [(None, "student", "tail"), *itertools.product([3], ["student", "target"], ["tail", "renormalise"])]
+REDUCTIONS = ["token_mean", "sequence_mean", "constant"]
+
+
+def variants(term: ReferenceTerm) -> list[ReferenceTerm]:
+    supports = SUPPORTS if term.kind == "distill" else [(None, "student", "tail")]
+    temperatures = [1.0] if term.kind == "cross_entropy" else [1.0, 0.7]
+    return [
+        replace(term, top_k=k, top_of=of, rest=rest, temperature=temperature, reduction=reduction, coefficient=1.5)
+        for (k, of, rest), temperature, reduction in itertools.product(supports, temperatures, REDUCTIONS)
+    ]
+
+
+def compare(data: Ragged, name: str, term: ReferenceTerm, value_tolerance: float, gradient_tolerance: float) -> None:
+    value, by_hidden, by_weight = data.expected(name, term)
+    data.student.grad = data.head.weight.grad = None
+    terms = {name: product_term(term)}
+    result = data.run(terms, denominators=Denominators.of(terms, data.batch, data.max_new_tokens))
+    result.loss.backward()
+    assert abs(result.loss.item() - value.item()) <= value_tolerance * (1 + abs(value.item())), term
+    torch.testing.assert_close(data.student.grad.double(), by_hidden, atol=gradient_tolerance, rtol=0)
+    torch.testing.assert_close(data.head.weight.grad.double(), by_weight, atol=gradient_tolerance, rtol=0)
+    assert data.teacher.grad is None and data.teacher_head.weight.grad is None
+
+
+def label(term: ReferenceTerm) -> str:
+    return f"{term.divergence}{term.parameter}{'-swapped' * term.swapped}{'-clip' * (term.clip is not None)}"
+
+
+@pytest.mark.parametrize("term", DIVERGENCES, ids=label)
+def test_distillation_equals_the_reference(term: ReferenceTerm) -> None:
+    for case in variants(term):
+        compare(ragged(seed=1), "masked", case, 1e-10, 1e-10)
+        compare(ragged(seed=2, dtype=torch.float32), "masked", case, 5e-5 if term.divergence == "renyi" else 1e-5, 1e-5)
+
+
+@pytest.mark.parametrize("kind", ["policy_gradient", "cross_entropy"])
+def test_label_terms_equal_the_reference(kind: str) -> None:
+    for case in variants(ReferenceTerm(kind, clip_high=0.28)):
+        compare(ragged(seed=3), "masked", case, 1e-10, 1e-10)
+        compare(ragged(seed=4, dtype=torch.float32), "masked", case, 1e-5, 1e-5)
+        compare(without_old(ragged(seed=5)), "masked", case, 1e-10, 1e-10)
