@@ -94,7 +94,7 @@ def test_ci_runs_lint_and_both_suites_in_an_environment_it_builds() -> None:
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A fresh copy of what is tracked, in a folder whose name has a space; without a git checkout, of everything."""
+    """A copy of the project without .venv, in a folder whose name has a space."""
     target = tmp_path / "a fresh clone"
     target.mkdir()
     for name in ("pyproject.toml", "README.md", "Makefile"):
