@@ -24,7 +24,8 @@ from evaluation.results.ledger import SpoolState, fingerprint, read_ledger, writ
 from evaluation.results.lines import BadLine, parse_line
 from evaluation.results.settle import settle
 from evaluation.results.snapshot import publish_connection
-from evaluation.results.store import Store, sync_folder
+from evaluation.results.spool import sync_folder
+from evaluation.results.store import Store
 
 BATCH_LINES = 50_000
 """Lines of one transaction: large enough for Arrow's speed, small enough for memory."""

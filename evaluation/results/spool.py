@@ -17,7 +17,7 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -149,19 +149,20 @@ def _create(folder: Path, pid: int) -> tuple[Path, int | None]:
             with contextlib.suppress(FileExistsError):
                 file = os.open(path, flags, 0o644)
                 break
-        _sync_folder(folder)
+        sync_folder(folder)
     return path, file
 
 
 @contextlib.contextmanager
-def _explained(path: Path) -> Iterator[None]:
+def _explained(path: Path) -> Generator[None]:
     try:
         yield
     except OSError as error:
         raise SpoolWriteError(error.errno, f"cannot write results ({error.strerror or error})", str(path)) from error
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Make new names in ``folder`` survive a power loss."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -234,7 +235,7 @@ def write_samples(run_dir: Path, kind: str, name: str, rows: Sequence[Mapping[st
             temporary.replace(target)
         finally:
             temporary.unlink(missing_ok=True)
-        _sync_folder(target.parent)
+        sync_folder(target.parent)
     return relative
 
 

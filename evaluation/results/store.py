@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import os
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,7 +60,7 @@ class Store:
         return sorted(self.runs.glob(f"*/{SPOOL_FOLDER}/*.jsonl"))
 
     @contextlib.contextmanager
-    def ingest_lock(self, wait: float | None = None) -> Iterator[None]:
+    def ingest_lock(self, wait: float | None = None) -> Generator[None]:
         """Hold the right to write the database; the kernel takes it back when the process dies.
 
         ``wait`` is the longest wait in seconds, None waits as long as it takes. Raises StoreBusyError after that.
@@ -87,12 +86,3 @@ def snapshot_version(store: Path) -> tuple[int, int] | None:
     except FileNotFoundError:
         return None
     return status.st_ino, status.st_mtime_ns
-
-
-def sync_folder(folder: Path) -> None:
-    """Make renames in ``folder`` survive a power loss."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -241,7 +241,7 @@ CREATE OR REPLACE VIEW curves AS
 WITH own AS (
     SELECT * FROM scores WHERE complete
 ), starts AS (
-    SELECT r.run_id, b.* EXCLUDE (run_id)
+    SELECT r.run_id, b.run_id AS source_run_id, b.* EXCLUDE (run_id)
     FROM (SELECT run_id, base_run_id FROM run_overview WHERE base_run_id IS NOT NULL) r
     JOIN own b ON b.run_id = r.base_run_id AND b.update = 0
     ANTI JOIN (SELECT run_id, benchmark, split FROM own WHERE update = 0) o
@@ -256,9 +256,9 @@ SELECT
     CASE WHEN c.update = 0 THEN coalesce(c.gpu_seconds, 0) ELSE c.gpu_seconds END AS gpu_seconds,
     CASE WHEN c.update = 0 THEN coalesce(c.flop, 0) ELSE c.flop END AS flop,
     c.accuracy, c.standard_error, c.score, c.lenient_accuracy, c.format_rate, c.truncated_rate, c.completion_tokens,
-    c.n_problems, c.n_unscored, c.unscored_rate, c.from_base
+    c.n_problems, c.n_answers, c.n_unscored, c.unscored_rate, c.from_base, c.source_run_id
 FROM (
-    SELECT *, false AS from_base FROM own
+    SELECT *, run_id AS source_run_id, false AS from_base FROM own
     UNION ALL BY NAME
     SELECT *, true AS from_base FROM starts
 ) c

@@ -1,0 +1,356 @@
+"""The table of a study: one row a cell, each with its seeds, its interval, its cost and its test against a baseline.
+
+Everything is read from the views and computed by ``evaluation.statistics``; the same rows give the same table.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from evaluation.results.curves import learning_curves, seed_curves
+from evaluation.results.plans import METRICS, CompareError, find_benchmarks, find_plan, nearest
+from evaluation.results.records import COST_KEYS
+from evaluation.statistics import (
+    BOOTSTRAP_SEED,
+    CONFIDENCE,
+    RESAMPLES,
+    Interval,
+    holm,
+    mean_over_seeds,
+    paired_test,
+    seed_interval,
+    standard_error,
+    t_interval,
+)
+
+if TYPE_CHECKING:
+    import duckdb
+
+__all__ = [
+    "METRICS",
+    "CompareError",
+    "Comparison",
+    "ExcludedRun",
+    "Row",
+    "SeedScore",
+    "compare",
+    "learning_curves",
+    "seed_curves",
+]
+
+BASE = "base"
+"""The baseline that means the untrained model, whatever the plan calls it."""
+
+
+@dataclass(frozen=True, slots=True)
+class SeedScore:
+    """One run of a cell: a dot."""
+
+    seed: int
+    run_id: str
+    update: int
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One cell of the plan on one benchmark."""
+
+    benchmark: str
+    label: str
+    method: str
+    is_control: bool
+    is_baseline: bool
+    axes: str
+    """The cell's place on the plan's axes, as JSON text."""
+    seeds: tuple[SeedScore, ...]
+    n_seeds: int
+    n_planned: int
+    """Seeds the plan asks for; the rest is in ``Comparison.excluded``."""
+    n_problems: int
+    mean: float
+    """Mean over seeds of the mean over problems."""
+    interval: Interval | None
+    """Over seeds and problems (crossed bootstrap); None below three seeds."""
+    seed_t_interval: Interval | None
+    """Student's interval over the seeds' means alone, for comparison; None below three seeds."""
+    standard_error: float | None
+    """Over problems (clusters), of the mean over seeds: says nothing of other seeds."""
+    unscored_rate: float
+    cost: dict[str, float | None]
+    """Mean over seeds of the training cost at the evaluated checkpoint; keys COST_KEYS."""
+    delta: float | None
+    """Mean paired difference to the baseline, over seeds and the problems both were scored on."""
+    delta_interval: Interval | None
+    n_pairs: int
+    """Seeds with a baseline run to pair with."""
+    n_paired_problems: int
+    p_value: float | None
+    p_holm: float | None
+    """Adjusted for all comparisons of the table."""
+    rule: str | None
+    """How interval and p-value of the delta were made."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExcludedRun:
+    """A planned run that is in no row, and why."""
+
+    benchmark: str
+    label: str
+    seed: int
+    run_id: str
+    status: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A study's table with the rules it was made by."""
+
+    plan: str
+    plan_hash: str
+    split: str
+    metric: str
+    baseline: str
+    """Label of the baseline."""
+    rows: tuple[Row, ...]
+    excluded: tuple[ExcludedRun, ...]
+    confidence: float = CONFIDENCE
+    resamples: int = RESAMPLES
+    bootstrap_seed: int = BOOTSTRAP_SEED
+
+    def to_dict(self) -> dict[str, Any]:
+        """For ``--json``: plain dicts, lists and numbers."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """A planned run with its final result on one benchmark, if it has one."""
+
+    label: str
+    axes: str
+    method: str
+    is_control: bool
+    seed: int
+    run_id: str
+    base_run_id: str | None
+    status: str
+    update: int | None
+    n_problems: int
+    n_answers: int
+    n_unscored: int
+    cost: tuple[float | None, ...]
+
+    @property
+    def cell(self) -> tuple[str, str]:
+        return self.label, self.axes
+
+
+Problems = Mapping[str, tuple[float, str]]
+"""Problem id -> (score, cluster)."""
+
+
+def compare(
+    con: duckdb.DuckDBPyConnection,
+    *,
+    plan: str | None = None,
+    benchmark: str | None = None,
+    split: str = "test",
+    baseline: str = BASE,
+    metric: str = "accuracy",
+) -> Comparison:
+    """The table of one plan as it stands in the snapshot ``con``.
+
+    ``plan`` None takes the plan recorded last, ``benchmark`` None all that its runs were evaluated on. Runs count
+    when they are done and their last evaluation is whole; all others are listed with the reason. The baseline is
+    paired by seed and problem; the untrained model ("base") is paired with every seed of the runs that start from it.
+    Raises CompareError for a name that is not there.
+    """
+    if metric not in METRICS:
+        raise CompareError(f"unknown metric {metric!r}{nearest(metric, METRICS)}")
+    plan, plan_hash = find_plan(con, plan)
+    benchmarks = find_benchmarks(con, plan, benchmark, split)
+    rows: list[Row] = []
+    excluded: list[ExcludedRun] = []
+    name = baseline
+    for each in benchmarks:
+        runs = _planned_runs(con, plan, each, split)
+        name = _find_baseline(runs, baseline)
+        scores = _problem_scores(con, [run for run in runs if run.update is not None], each, split, metric)
+        rows += _rows(each, runs, scores, name)
+        excluded += [_excluded(each, split, run) for run in runs if run.run_id not in scores]
+    rows = _adjusted(rows)
+    return Comparison(plan, plan_hash, split, metric, name, tuple(rows), tuple(excluded))
+
+
+def _planned_runs(con: duckdb.DuckDBPyConnection, plan: str, benchmark: str, split: str) -> list[_Run]:
+    costs = ", ".join(f"f.{key}" for key in COST_KEYS)
+    rows = con.execute(
+        f"""
+        SELECT c.label, c.axes, c.method, c.is_control, c.seed, c.run_id, c.base_run_id, c.status,
+               f.update, coalesce(f.n_problems, 0), coalesce(f.n_answers, 0), coalesce(f.n_unscored, 0), {costs}
+        FROM plan_cells c
+        LEFT JOIN (SELECT * FROM final_scores WHERE benchmark = ? AND split = ?) f USING (run_id)
+        WHERE c.plan = ?
+        ORDER BY c.position, c.label, c.axes, c.seed, c.run_id
+        """,
+        [benchmark, split, plan],
+    ).fetchall()
+    names = [field.name for field in fields(_Run) if field.name != "cost"]
+    return [_Run(**dict(zip(names, row, strict=False)), cost=tuple(row[len(names) :])) for row in rows]
+
+
+def _find_baseline(runs: Sequence[_Run], baseline: str) -> str:
+    """The label meant by ``baseline``: a label as it is, or a method's key (case does not matter)."""
+    labels = list(dict.fromkeys(run.label for run in runs))
+    if baseline in labels:
+        return baseline
+    for run in runs:
+        if baseline.lower() in (run.label.lower(), run.method.lower()):
+            return run.label
+    raise CompareError(f"unknown baseline {baseline!r}{nearest(baseline, labels)}")
+
+
+def _problem_scores(
+    con: duckdb.DuckDBPyConnection, runs: Sequence[_Run], benchmark: str, split: str, metric: str
+) -> dict[str, Problems]:
+    """Run id -> its scored problems at the final checkpoint; a run without any scored problem is not in it."""
+    rows = con.execute(
+        f"""
+        SELECT p.run_id, p.problem_id, p.{metric}, coalesce('c:' || p.cluster, 'p:' || p.problem_id)
+        FROM problem_scores p
+        JOIN (SELECT unnest(?) AS run_id, unnest(?) AS update) f USING (run_id, update)
+        WHERE p.benchmark = ? AND p.split = ? AND p.{metric} IS NOT NULL
+        """,
+        [[run.run_id for run in runs], [run.update for run in runs], benchmark, split],
+    ).fetchall()
+    scores: dict[str, dict[str, tuple[float, str]]] = defaultdict(dict)
+    for run_id, problem, value, cluster in rows:
+        scores[run_id][problem] = (float(value), cluster)
+    return dict(scores)
+
+
+def _excluded(benchmark: str, split: str, run: _Run) -> ExcludedRun:
+    if run.status != "done":
+        reason = {"failed": "failed", "unknown": "never started"}.get(run.status, f"not finished ({run.status})")
+    elif run.update is None:
+        reason = f"no whole evaluation on {benchmark}, {split} split"
+    else:
+        reason = "no answer could be scored"
+    return ExcludedRun(benchmark, run.label, run.seed, run.run_id, run.status, reason)
+
+
+def _rows(benchmark: str, runs: Sequence[_Run], scores: Mapping[str, Problems], baseline: str) -> list[Row]:
+    cells: dict[tuple[str, str], list[_Run]] = defaultdict(list)
+    for run in runs:
+        cells[run.cell].append(run)
+    baselines = [run for run in runs if run.label == baseline and run.run_id in scores]
+    rows = []
+    for cell in cells.values():
+        counted = [run for run in cell if run.run_id in scores]
+        if counted:
+            rows.append(_row(benchmark, counted, len(cell), scores, baselines, is_baseline=cell[0].label == baseline))
+    return rows
+
+
+def _row(
+    benchmark: str,
+    runs: Sequence[_Run],
+    n_planned: int,
+    scores: Mapping[str, Problems],
+    baselines: Sequence[_Run],
+    *,
+    is_baseline: bool,
+) -> Row:
+    table, clusters = _table([scores[run.run_id] for run in runs])
+    seed_means = np.nanmean(table, axis=1)
+    answers = sum(run.n_answers for run in runs)
+    pairs = [] if is_baseline else _pairs(runs, baselines)
+    test, paired_problems = None, 0
+    if pairs:
+        differences, paired_clusters = _table([_difference(scores[a.run_id], scores[b.run_id]) for a, b in pairs])
+        paired_problems = differences.shape[1]
+        if mean_over_seeds(differences) is not None:
+            test = paired_test(differences, paired_clusters)
+    first = runs[0]
+    mean = mean_over_seeds(table)
+    assert mean is not None  # every counted run has a scored problem
+    return Row(
+        benchmark=benchmark,
+        label=first.label,
+        method=first.method,
+        is_control=first.is_control,
+        is_baseline=is_baseline,
+        axes=first.axes,
+        seeds=tuple(
+            SeedScore(run.seed, run.run_id, run.update or 0, float(value))
+            for run, value in zip(runs, seed_means, strict=True)
+        ),
+        n_seeds=len(runs),
+        n_planned=n_planned,
+        n_problems=max(run.n_problems for run in runs),
+        mean=mean,
+        interval=seed_interval(table, clusters),
+        seed_t_interval=t_interval(seed_means),
+        standard_error=standard_error(np.nanmean(table, axis=0), clusters),
+        unscored_rate=sum(run.n_unscored for run in runs) / answers if answers else 0.0,
+        cost=_mean_cost(runs),
+        delta=test.difference if test else None,
+        delta_interval=test.interval if test else None,
+        n_pairs=len(pairs),
+        n_paired_problems=paired_problems,
+        p_value=test.p_value if test else None,
+        p_holm=None,
+        rule=test.rule if test else None,
+    )
+
+
+def _pairs(runs: Sequence[_Run], baselines: Sequence[_Run]) -> list[tuple[_Run, _Run]]:
+    """Each run with the baseline run it is measured against: the untrained model it starts from, or the same seed."""
+    by_id = {run.run_id: run for run in baselines}
+    by_seed = {run.seed: run for run in baselines}
+    pairs = []
+    for run in runs:
+        partner = by_id.get(run.base_run_id or "") or by_seed.get(run.seed)
+        if partner is not None:
+            pairs.append((run, partner))
+    return pairs
+
+
+def _difference(scores: Problems, baseline: Problems) -> Problems:
+    return {
+        problem: (value - baseline[problem][0], cluster)
+        for problem, (value, cluster) in scores.items()
+        if problem in baseline
+    }
+
+
+def _table(runs: Sequence[Problems]) -> tuple[np.ndarray, list[str]]:
+    """[seeds, problems] with NaN where a run has no score, and each problem's cluster; problems in sorted order."""
+    clusters = {problem: cluster for run in runs for problem, (_, cluster) in run.items()}
+    order = {problem: column for column, problem in enumerate(sorted(clusters))}
+    table = np.full((len(runs), len(order)), np.nan)
+    for row, run in enumerate(runs):
+        for problem, (value, _) in run.items():
+            table[row, order[problem]] = value
+    return table, [clusters[problem] for problem in order]
+
+
+def _mean_cost(runs: Sequence[_Run]) -> dict[str, float | None]:
+    costs: dict[str, float | None] = {}
+    for index, key in enumerate(COST_KEYS):
+        known = [cost for run in runs if (cost := run.cost[index]) is not None]
+        costs[key] = float(np.mean(known)) if known else None
+    return costs
+
+
+def _adjusted(rows: Sequence[Row]) -> list[Row]:
+    adjusted = holm([row.p_value for row in rows])
+    return [replace(row, p_holm=p) for row, p in zip(rows, adjusted, strict=True)]

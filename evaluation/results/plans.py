@@ -1,0 +1,60 @@
+"""Finding a plan and its benchmarks in a snapshot, with errors that name what is there."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import duckdb
+
+METRICS = ("accuracy", "score", "lenient_accuracy", "format_rate")
+"""Columns of ``problem_scores`` that can be compared."""
+
+
+class CompareError(ValueError):
+    """Nothing to compare, or a name that is not there; one line with the nearest valid name."""
+
+
+def nearest(name: str, valid: Iterable[str]) -> str:
+    """The end of an error message about an unknown name: the nearest valid one, and all."""
+    known = list(dict.fromkeys(valid))
+    close = difflib.get_close_matches(name, known, 1, 0.5)
+    listed = ", ".join(known) or "none"
+    return f": did you mean {close[0]!r}? (there are: {listed})" if close else f" (there are: {listed})"
+
+
+def find_plan(con: duckdb.DuckDBPyConnection, plan: str | None) -> tuple[str, str]:
+    """Name and edition of a plan, the one recorded last for None; raises CompareError."""
+    rows = con.execute(
+        "SELECT plan, any_value(plan_hash) FROM plan_cells GROUP BY plan ORDER BY max(written_at) DESC, plan"
+    ).fetchall()
+    if not rows:
+        raise CompareError("no plan has been recorded in this store yet: run `stillroom demo` or `stillroom sweep`")
+    if plan is None:
+        return rows[0]
+    for found in rows:
+        if found[0] == plan:
+            return found
+    raise CompareError(f"unknown plan {plan!r}{nearest(plan, [row[0] for row in rows])}")
+
+
+def find_benchmarks(con: duckdb.DuckDBPyConnection, plan: str, benchmark: str | None, split: str) -> list[str]:
+    """The benchmarks that the plan's runs were evaluated on (or the one named); raises CompareError."""
+    found = con.execute(
+        """
+        SELECT DISTINCT benchmark, split FROM latest_evaluations
+        WHERE run_id IN (SELECT run_id FROM plan_cells WHERE plan = ?) ORDER BY ALL
+        """,
+        [plan],
+    ).fetchall()
+    known = [name for name, its_split in found if its_split == split]
+    if benchmark is not None and benchmark not in known:
+        raise CompareError(
+            f"plan {plan!r} has no evaluation on {benchmark!r}, {split} split{nearest(benchmark, known)}"
+        )
+    if not known:
+        splits = sorted({its_split for _, its_split in found})
+        raise CompareError(f"plan {plan!r} has no finished evaluation on the {split} split yet{nearest(split, splits)}")
+    return known if benchmark is None else [benchmark]

@@ -1,0 +1,344 @@
+"""Estimates, intervals and paired tests for evaluations (numpy only).
+
+The unit is the problem (or the cluster of problems that share a passage or template), never the single answer.
+An answer that was not scored counts neither as right nor as wrong: it is left out and counted apart. A problem none
+of whose answers was scored is NaN here, and every function says what it does with NaN.
+
+Sources: pass@k and its unbiased estimator, arXiv:2107.03374; clustered errors and paired differences,
+arXiv:2411.00640; bootstrap over two crossed factors, arXiv:0711.2173 (Owen's pigeonhole bootstrap); Holm 1979.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from math import comb, sqrt
+from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+CONFIDENCE = 0.95
+RESAMPLES = 10_000
+BOOTSTRAP_SEED = 20_250_101
+"""Bootstraps are deterministic: the same rows give the same interval."""
+EXACT_BELOW_UNITS = 20
+"""With fewer units than this a sign-flip test enumerates all 2^n cases instead of resampling."""
+MOST_ENUMERATED = 22
+"""Most units whose sign patterns fit in memory."""
+FEWEST_SEEDS = 3
+"""Below this no interval over seeds is given: show the dots."""
+_CHUNK = 500
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A confidence interval."""
+
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Mean:
+    """A mean over problems, and over how many it goes."""
+
+    value: float | None
+    n: int
+    """Problems in the mean."""
+    excluded: int
+    """Problems left out: not scored, or with too few scored answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class PairedTest:
+    """The mean difference of two methods on the same problems, and how surprising it is if there were none."""
+
+    difference: float
+    interval: Interval | None
+    p_value: float | None
+    units: int
+    """Problems, or clusters of problems."""
+    rule: str
+    """How interval and p-value were made, in words."""
+
+
+# --- estimates of one evaluation -------------------------------------------------------------------------------------
+
+
+def _check_counts(n: int, c: int, k: int) -> None:
+    if k < 1:
+        raise ValueError(f"k must be at least 1, got {k}")
+    if not 0 <= c <= n:
+        raise ValueError(f"{c} passed answers of {n} scored ones cannot be")
+
+
+def pass_at_k(n: int, c: int, k: int) -> float | None:
+    """Probability that k of a problem's n scored answers, c of them right, hold a right one: 1 - C(n-c,k)/C(n,k).
+
+    None when n < k: it cannot be known. ValueError for k < 1 or c outside 0..n.
+    """
+    _check_counts(n, c, k)
+    return None if n < k else 1.0 - comb(n - c, k) / comb(n, k)
+
+
+def pass_hat_k(n: int, c: int, k: int) -> float | None:
+    """Probability that k of n answers are all right: C(c,k)/C(n,k). None and errors as in ``pass_at_k``."""
+    _check_counts(n, c, k)
+    return None if n < k else comb(c, k) / comb(n, k)
+
+
+def mean_pass_at_k(n: Sequence[int], c: Sequence[int], k: int) -> Mean:
+    """pass@k averaged over the problems with at least k scored answers."""
+    return _mean([pass_at_k(scored, passed, k) for scored, passed in zip(n, c, strict=True)])
+
+
+def mean_pass_hat_k(n: Sequence[int], c: Sequence[int], k: int) -> Mean:
+    """pass^k averaged over the problems with at least k scored answers."""
+    return _mean([pass_hat_k(scored, passed, k) for scored, passed in zip(n, c, strict=True)])
+
+
+def average_at_k(n: Sequence[int], c: Sequence[int]) -> Mean:
+    """avg@k: the mean over problems of the share of a problem's scored answers that are right."""
+    for scored, passed in zip(n, c, strict=True):
+        _check_counts(scored, passed, 1)
+    return _mean([passed / scored if scored else None for scored, passed in zip(n, c, strict=True)])
+
+
+def maj_at_k(extracted: Sequence[str | None], passed: Sequence[bool | None], k: int) -> float | None:
+    """maj@k of one problem: whether the commonest of its first k extracted answers is right.
+
+    Answers that were not scored (``passed`` None) are left out before the first k are taken; an answer nothing was
+    extracted from has no vote. Of n equally common answers each counts 1/n, the expectation under a random choice.
+    0 when there is no vote at all, None with fewer than k scored answers.
+    """
+    if k < 1:
+        raise ValueError(f"k must be at least 1, got {k}")
+    scored = [(answer, right) for answer, right in zip(extracted, passed, strict=True) if right is not None][:k]
+    if len(scored) < k:
+        return None
+    votes: dict[str, list[bool]] = {}
+    for answer, right in scored:
+        if answer is not None:
+            votes.setdefault(answer, []).append(right)
+    if not votes:
+        return 0.0
+    most = max(len(rights) for rights in votes.values())
+    return float(np.mean([np.mean(rights) for rights in votes.values() if len(rights) == most]))
+
+
+def _mean(values: Sequence[float | None]) -> Mean:
+    known = [value for value in values if value is not None]
+    return Mean(float(np.mean(known)) if known else None, len(known), len(values) - len(known))
+
+
+# --- errors and intervals --------------------------------------------------------------------------------------------
+
+
+def standard_error(values: ArrayLike, clusters: Sequence[Hashable] | None = None) -> float | None:
+    """Standard error of the mean of ``values`` over problems; NaN values are left out. None below two units.
+
+    Clustered: sqrt(sum over clusters of (sum of deviations)^2 * C/(C-1)) / n, which is the usual s/sqrt(n) when every
+    problem is a cluster of its own.
+    """
+    sums, counts = _cluster_sums(np.asarray(values, float)[None], clusters)
+    total, n = sums.sum(), counts.sum()
+    units = sums.shape[1]
+    if units < 2:
+        return None
+    deviations = sums[0] - counts[0] * total / n
+    return float(sqrt((deviations**2).sum() * units / (units - 1)) / n)
+
+
+def wilson_interval(passed: int, total: int, confidence: float = CONFIDENCE) -> Interval | None:
+    """Wilson's score interval of a share; good for few problems and near 0 and 1. None for no problems."""
+    _check_counts(total, passed, 1)
+    if total == 0:
+        return None
+    z = NormalDist().inv_cdf(0.5 + confidence / 2)
+    share, scale = passed / total, 1 + z * z / total
+    centre = (share + z * z / (2 * total)) / scale
+    half = z * sqrt(share * (1 - share) / total + z * z / (4 * total * total)) / scale
+    return Interval(0.0 if passed == 0 else centre - half, 1.0 if passed == total else centre + half)
+
+
+def t_interval(values: ArrayLike, confidence: float = CONFIDENCE) -> Interval | None:
+    """Student's interval for the mean over seeds, n-1 degrees of freedom; None below FEWEST_SEEDS."""
+    seeds = np.asarray(values, float)
+    if len(seeds) < FEWEST_SEEDS:
+        return None
+    half = t_quantile(0.5 + confidence / 2, len(seeds) - 1) * seeds.std(ddof=1) / sqrt(len(seeds))
+    return Interval(float(seeds.mean() - half), float(seeds.mean() + half))
+
+
+def t_quantile(probability: float, degrees: int) -> float:
+    """Quantile of Student's t for integer degrees of freedom, by bisection of its closed-form distribution."""
+    if not 0.5 <= probability < 1 or degrees < 1:
+        raise ValueError(f"t quantile needs 0.5 <= probability < 1 and degrees >= 1, got {probability}, {degrees}")
+    low, high = 0.0, 1.0
+    while _t_distribution(high, degrees) < probability:
+        high *= 2
+    for _ in range(200):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _t_distribution(middle, degrees) < probability else (low, middle)
+    return (low + high) / 2
+
+
+def _t_distribution(t: float, degrees: int) -> float:
+    """P(T <= t) for t >= 0: the finite series for integer degrees (Abramowitz and Stegun 26.7.3 and 26.7.4)."""
+    angle = np.arctan(t / sqrt(degrees))
+    cosine, sine = np.cos(angle), np.sin(angle)
+    if degrees % 2:
+        term, total = cosine, cosine if degrees > 1 else 0.0
+        for i in range(3, degrees - 1, 2):
+            term *= cosine * cosine * (i - 1) / i
+            total += term
+        return float(0.5 + (angle + sine * total) / np.pi)
+    term, total = 1.0, 1.0
+    for i in range(2, degrees - 1, 2):
+        term *= cosine * cosine * (i - 1) / i
+        total += term
+    return float(0.5 + sine * total / 2)
+
+
+# --- resampling ------------------------------------------------------------------------------------------------------
+
+
+def _cluster_sums(values: Floats, clusters: Sequence[Hashable] | None) -> tuple[Floats, Floats]:
+    """[seeds, problems] with NaN -> sums and counts [seeds, clusters]; clusters without any value are dropped."""
+    known = ~np.isnan(values)
+    if clusters is None:
+        index = np.arange(values.shape[1])
+    else:
+        if len(clusters) != values.shape[1]:
+            raise ValueError(f"{len(clusters)} clusters for {values.shape[1]} problems")
+        names = {name: i for i, name in enumerate(dict.fromkeys(clusters))}
+        index = np.array([names[name] for name in clusters], int)
+    size = int(index.max()) + 1 if len(index) else 0
+    sums, counts = np.zeros((len(values), size)), np.zeros((len(values), size))
+    for seed in range(len(values)):
+        sums[seed] = np.bincount(index, np.where(known[seed], values[seed], 0.0), size)
+        counts[seed] = np.bincount(index, known[seed], size)
+    kept = counts.sum(0) > 0
+    return sums[:, kept], counts[:, kept]
+
+
+def mean_over_seeds(values: ArrayLike) -> float | None:
+    """Mean over seeds of the mean over problems of [seeds, problems]; NaN left out, None if a seed has no value."""
+    table = np.atleast_2d(np.asarray(values, float))
+    known = (~np.isnan(table)).sum(1)
+    return float((np.nansum(table, 1) / known).mean()) if len(known) and known.all() else None
+
+
+def bootstrap_means(
+    values: ArrayLike,
+    clusters: Sequence[Hashable] | None = None,
+    *,
+    resample_seeds: bool,
+    resamples: int = RESAMPLES,
+    seed: int = BOOTSTRAP_SEED,
+) -> Floats:
+    """Bootstrap distribution [resamples] of ``mean_over_seeds`` of [seeds, problems].
+
+    Every resample draws problems (clusters) with replacement, the same for all seeds because all seeds answered the
+    same problems, and, with ``resample_seeds``, seeds with replacement as well. A resample in which some drawn seed
+    has no scored problem is NaN (it needs almost everything to be unscored).
+    """
+    sums, counts = _cluster_sums(np.atleast_2d(np.asarray(values, float)), clusters)
+    seeds, units = sums.shape
+    if units == 0:
+        raise ValueError("nothing to resample: no problem has a score")
+    rng = np.random.default_rng(seed)
+    means = np.empty(resamples)
+    for start in range(0, resamples, _CHUNK):
+        size = min(_CHUNK, resamples - start)
+        drawn = _draw(rng, size, units)
+        with np.errstate(invalid="ignore"):
+            per_seed = (drawn @ sums.T) / (drawn @ counts.T)
+        weights = _draw(rng, size, seeds) if resample_seeds else np.ones((size, seeds))
+        means[start : start + size] = np.where(weights > 0, per_seed * weights, 0.0).sum(1) / seeds
+    return means
+
+
+def _draw(rng: np.random.Generator, rows: int, units: int) -> Floats:
+    """How often each unit is drawn in ``rows`` resamples of ``units`` with replacement: [rows, units]."""
+    drawn = rng.integers(0, units, (rows, units)) + np.arange(rows)[:, None] * units
+    return np.bincount(drawn.ravel(), minlength=rows * units).reshape(rows, units).astype(float)
+
+
+def seed_interval(
+    values: ArrayLike, clusters: Sequence[Hashable] | None = None, *, confidence: float = CONFIDENCE
+) -> Interval | None:
+    """Percentile interval of the mean of [seeds, problems], seeds and problems resampled; None below FEWEST_SEEDS."""
+    table = np.atleast_2d(np.asarray(values, float))
+    if len(table) < FEWEST_SEEDS or mean_over_seeds(table) is None:
+        return None
+    return _percentiles(bootstrap_means(table, clusters, resample_seeds=True), confidence)
+
+
+def _percentiles(means: Floats, confidence: float) -> Interval:
+    low, high = np.nanquantile(means, [0.5 - confidence / 2, 0.5 + confidence / 2])
+    return Interval(float(low), float(high))
+
+
+# --- comparing two methods -------------------------------------------------------------------------------------------
+
+
+def paired_test(
+    differences: ArrayLike, clusters: Sequence[Hashable] | None = None, *, confidence: float = CONFIDENCE
+) -> PairedTest:
+    """Test of the mean of paired differences [seeds, problems] (method minus baseline; NaN where either is missing).
+
+    From FEWEST_SEEDS seeds on, seeds and problems are resampled and an interval is given; below, problems alone are
+    resampled, the result speaks of these trained models only, and no interval is given. Under EXACT_BELOW_UNITS
+    problems (clusters) the p-value comes from the exact sign-flip test instead.
+    """
+    table = np.atleast_2d(np.asarray(differences, float))
+    difference = mean_over_seeds(table)
+    if difference is None:
+        raise ValueError("a seed has no problem that both methods answered and were scored on")
+    sums, counts = _cluster_sums(table, clusters)
+    units, several = sums.shape[1], len(table) >= FEWEST_SEEDS
+    means = bootstrap_means(table, clusters, resample_seeds=several)
+    scope = "seeds and problems" if several else "problems"
+    if units < EXACT_BELOW_UNITS:
+        per_unit = (sums / counts.sum(1, keepdims=True)).mean(0)
+        p_value, rule = sign_flip_p_value(per_unit), f"exact sign-flip test over {units} problems or clusters"
+    else:
+        # Seen from no difference at all, how often is a resample as far away as what was measured?
+        extreme = np.abs(means - difference) >= abs(difference) * (1 - 1e-12)
+        p_value = float((1 + extreme.sum()) / (1 + len(means)))
+        rule = f"paired bootstrap over {scope}, {len(means):,} resamples"
+    if several:
+        return PairedTest(difference, _percentiles(means, confidence), p_value, units, rule)
+    return PairedTest(difference, None, p_value, units, f"{rule}; no interval below {FEWEST_SEEDS} seeds")
+
+
+def sign_flip_p_value(differences: ArrayLike) -> float:
+    """Exact two-sided p-value of the mean of independent paired differences when each sign is as likely as the other.
+
+    Enumerates all 2^n sign patterns and counts those whose sum is at least as far from 0 as the one observed.
+    """
+    units = np.asarray(differences, float)
+    if len(units) == 0:
+        raise ValueError("a sign-flip test needs at least one difference")
+    if len(units) > MOST_ENUMERATED:
+        raise ValueError(f"{len(units)} differences are too many to enumerate: use a bootstrap")
+    sums = np.zeros(1)
+    for value in units:
+        sums = np.concatenate([sums + value, sums - value])
+    observed = abs(units.sum())
+    return float(np.mean(np.abs(sums) >= observed - 1e-12 * max(1.0, np.abs(units).sum())))
+
+
+def holm(p_values: Sequence[float | None]) -> list[float | None]:
+    """Holm's step-down adjustment for the comparisons of one table; None (not tested) stays None and counts not."""
+    tested = sorted((p, i) for i, p in enumerate(p_values) if p is not None)
+    adjusted: list[float | None] = [None] * len(p_values)
+    highest = 0.0
+    for rank, (p, i) in enumerate(tested):
+        highest = max(highest, min(1.0, (len(tested) - rank) * p))
+        adjusted[i] = highest
+    return adjusted
