@@ -137,12 +137,21 @@ def _assignment(text: str) -> tuple[str, Any]:
 
 
 @app.command
-def methods(name: str | None = None, *, json: Json = False) -> int:
-    """List the methods, or show one: its equation, settings, presets and open choices."""
-    from flows.catalogue import describe_method, method_rows, methods_table
+def methods(name: str | None = None, *, json: Json = False, markdown: bool = False) -> int:
+    """List the methods, or show one: its equation, settings, presets and open choices.
+
+    Parameters
+    ----------
+    markdown
+        Print the list as the table of the README.
+    """
+    from flows.catalogue import describe_method, method_rows, methods_markdown, methods_table
     from training.method import nearest
     from training.methods import METHODS
 
+    if name is None and markdown:
+        print(methods_markdown())
+        return 0
     if name is None:
         _print(method_rows() if json else methods_table(), json)
         return 0
@@ -208,7 +217,7 @@ def compare(
 def query(
     sql: str, *, json: Json = False, csv: bool = False, max_rows: int = 1000, timeout: float = 30.0, store: Store = None
 ) -> int:
-    """Ask one SELECT of the published results, read-only. `stillroom query "show tables"`-like: from views in docs.
+    """Ask one SELECT of the published results, read-only. Tables and views are described in docs/results.md.
 
     Parameters
     ----------

@@ -1,0 +1,160 @@
+"""What commands print: the table of a study and the next commands, query results, checks."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+
+from flows.errors import UsageError
+
+if TYPE_CHECKING:
+    from evaluation.results.compare import Comparison
+    from flows.doctor import Check
+    from flows.prepare import PreparedPlan
+    from flows.settings import Settings
+    from flows.sweep import StudyOutcome
+
+FORMATS = ("table", "markdown", "csv", "json")
+
+
+@contextlib.contextmanager
+def refusals() -> Iterator[None]:
+    """The results' own complaints about a request, as refusals of the command line."""
+    from evaluation.results.plans import CompareError
+    from evaluation.results.query import QueryError
+    from evaluation.results.store import NoSnapshotError, StoreBusyError, StoreDamagedError
+
+    try:
+        yield
+    except (NoSnapshotError, CompareError, QueryError, StoreBusyError, StoreDamagedError) as error:
+        raise UsageError(str(error)) from error
+
+
+def print_outcome(outcome: StudyOutcome, settings: Settings, console: Console) -> None:
+    """The study's table, its notes, what failed, and what to type next."""
+    plan = outcome.prepared.plan
+    console.print()
+    if any(run.folder.finished() for run in outcome.prepared.runs):
+        print_comparison(settings.store, plan.name, None, plan.evaluation.split, None, "table", console)
+    if plan.notes:
+        console.print(plan.notes.rstrip(), highlight=False, markup=False)
+    console.print(
+        f"\n{outcome.done_now} runs done now, {outcome.done_before} were done before, in {outcome.seconds:.0f} s. "
+        f"Store: {settings.store}",
+        highlight=False,
+        markup=False,
+        soft_wrap=True,
+    )
+    for run_id, error in outcome.failures.items():
+        console.print(f"failed: {run_id}: {error}", style="red", highlight=False, markup=False, soft_wrap=True)
+    if outcome.stopped:
+        console.print("Stopped on request. The same command goes on from here.", style="yellow")
+        return
+    _print_next(plan.name, console)
+
+
+def _print_next(plan: str, console: Console) -> None:
+    console.print("\nNext:")
+    for command, meaning in (
+        ("stillroom dashboard", "browse leaderboard, curves and answers"),
+        (f"stillroom compare {plan} --format markdown", "the table for a document; also csv, json"),
+        ('stillroom query "select label, seed, score from final_scores"', "ask anything, read-only"),
+        ("stillroom run opsd --benchmark addition --set views.teacher.weights=ema", "one ablation"),
+        ("stillroom methods opsd", "a method's equation and every value that can be changed"),
+    ):
+        console.print(f"  {command:<76} [dim]{meaning}[/dim]", highlight=False, soft_wrap=True)
+
+
+def print_comparison(
+    store: Path, plan: str | None, benchmark: str | None, split: str, baseline: str | None, form: str, console: Console
+) -> None:
+    """`stillroom compare` in one of FORMATS."""
+    from evaluation.results.compare import BASE, compare
+    from evaluation.results.snapshot import open_snapshot
+
+    if form not in FORMATS:
+        raise UsageError(f"--format {form!r} is none of {', '.join(FORMATS)}")
+    with refusals():
+        snapshot = open_snapshot(store)
+        try:
+            comparison = compare(snapshot, plan=plan, benchmark=benchmark, split=split, baseline=baseline or BASE)
+        finally:
+            snapshot.close()
+    _print_comparison(comparison, form, console)
+
+
+def _print_comparison(comparison: Comparison, form: str, console: Console) -> None:
+    from evaluation.results.tables import render, to_csv, to_markdown
+
+    if form == "json":
+        print(json.dumps(comparison.to_dict(), indent=2))
+    elif form == "csv":
+        print(to_csv(comparison), end="")
+    elif form == "markdown":
+        print(to_markdown(comparison), end="")
+    else:
+        console.print(render(comparison, wide=not console.is_terminal))
+
+
+def print_query(store: Path, sql: str, max_rows: int, timeout: float, form: str, console: Console) -> None:
+    """`stillroom query` as a table, JSON or CSV."""
+    from evaluation.results.query import run_query
+
+    if max_rows < 1:
+        raise UsageError(f"--max-rows must be 1 or more, not {max_rows}")
+    with refusals():
+        result = run_query(store, sql, max_rows=max_rows, timeout_seconds=timeout)
+    if form == "json":
+        print(json.dumps(result.to_dict(), indent=2))
+    elif form == "csv":
+        print(result.to_csv(), end="")
+    else:
+        table = Table(*result.columns)
+        for row in result.rows:
+            table.add_row(*("" if value is None else str(value) for value in row))
+        console.print(table)
+        if result.truncated:
+            console.print(f"More than {max_rows} rows: raise --max-rows.", style="yellow")
+
+
+def print_ingest(store: Path, rebuild: bool, as_json: bool, console: Console) -> None:
+    """`stillroom ingest`."""
+    from evaluation.results import ingest
+
+    with refusals():
+        report = (ingest.rebuild if rebuild else ingest.ingest)(store)
+    if as_json:
+        print(json.dumps(asdict(report), indent=2, default=str))
+    else:
+        for name, value in asdict(report).items():
+            console.print(f"{name}: {value}", highlight=False)
+
+
+def print_dry_run(prepared: PreparedPlan, console: Console) -> None:
+    """`stillroom sweep --dry-run`: the runs and what is done."""
+    table = Table("cell", "seed", "run", "state")
+    for run in prepared.runs:
+        state = "done" if run.folder.finished() else "to do"
+        table.add_row(run.cell.label, str(run.cell.seed), run.run_id, state)
+    console.print(table)
+    console.print(f"{len(prepared.missing())} of {len(prepared.runs)} runs to do; nothing was started.")
+
+
+def checks_rows(checks: Sequence[Check]) -> list[dict[str, Any]]:
+    return [asdict(check) for check in checks]
+
+
+def print_checks(checks: Sequence[Check], console: Console) -> None:
+    """`stillroom doctor`."""
+    words = {True: "[green]ok[/green]", False: "[red]FAILED[/red]", None: "[yellow]note[/yellow]"}
+    table = Table("check", "", "found", "what to do")
+    for check in checks:
+        table.add_row(check.name, words[check.ok], check.detail, check.fix)
+    console.print(table)
