@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from jinja2 import TemplateError
@@ -52,6 +52,7 @@ class Renderer:
         """Every id that ends a turn."""
         self.pad_id: int = self.end_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
         """May equal an end id: responses are masked by length, never by id."""
+        self._unknown = _unknown_id(tokenizer)
 
     def student_ids(self, problem: Problem) -> tuple[int, ...]:
         """The prompt without privileged context, ending with the assistant's header."""
@@ -65,7 +66,7 @@ class Renderer:
         """
         messages = self._messages(problem, context_text)
         for message in messages:
-            self._refuse_unknown(message["content"], problem.id)
+            self._refuse_unknown(message["content"], f"problem {problem.id!r}")
         try:
             text = self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
         except TemplateError as error:
@@ -77,12 +78,12 @@ class Renderer:
         """The tokens of a reference response and the end token. Raises ValueError when ``text`` is empty."""
         if not text:
             raise ValueError("a reference response is empty")
-        self._refuse_unknown(text, "reference")
+        self._refuse_unknown(text, "a reference response")
         return (*self.tokenizer(text, add_special_tokens=False)["input_ids"], self.end_id)
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of response ids, without special tokens: for grading and display, never to be tokenised again."""
-        return self.tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        return str(self.tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False))
 
     def _messages(self, problem: Problem, context_text: str | None) -> list[dict[str, str]]:
         if not problem.prompt or not problem.prompt[-1].content.strip():
@@ -100,12 +101,12 @@ class Renderer:
         return [{"role": message.role, "content": message.content} for message in messages]
 
     def _refuse_unknown(self, text: str, where: str) -> None:
-        unknown = self.tokenizer.unk_token_id
+        unknown = self._unknown
         if unknown is None or unknown not in self.tokenizer(text, add_special_tokens=False)["input_ids"]:
             return
         for character in text:
             if unknown in self.tokenizer(character, add_special_tokens=False)["input_ids"]:
-                raise ValueError(f"problem {where!r}: the model's tokenizer has no token for {character!r}")
+                raise ValueError(f"{where}: the model's tokenizer has no token for {character!r}")
 
 
 def fill_template(template: str, problem: str, context: str) -> str:
@@ -117,16 +118,16 @@ def fill_template(template: str, problem: str, context: str) -> str:
 def check_lengths(
     renderer: Renderer,
     problems: Sequence[Problem],
-    contexts: Iterable[str | None],
+    contexts: Sequence[str | None] | None,
     max_positions: int,
     max_new_tokens: int,
 ) -> None:
     """Refuses prompts that leave no room for the response, before any work.
 
-    ``contexts`` holds the context text of each problem, or None. Raises ValueError naming the problem, its length and
-    the limit when prompt + ``max_new_tokens`` > ``max_positions``.
+    ``contexts`` holds the context text of each problem or None; None alone stands for no context at all. Raises
+    ValueError naming the problem, its length and the limit when prompt + ``max_new_tokens`` > ``max_positions``.
     """
-    for problem, context in zip(problems, contexts, strict=True):
+    for problem, context in zip(problems, contexts or [None] * len(problems), strict=True):
         length = len(renderer.privileged_ids(problem, context))
         if length + max_new_tokens > max_positions:
             what = "prompt" if context is None else "prompt with context"
@@ -143,3 +144,11 @@ def _end_ids(tokenizer: PreTrainedTokenizerBase, generation_config: GenerationCo
     if named is not None:
         ids |= set(named) if isinstance(named, list | tuple) else {named}
     return frozenset(ids)
+
+
+def _unknown_id(tokenizer: PreTrainedTokenizerBase) -> int | None:
+    # Byte-level tokenizers declare an unknown token that they never use; they need no check.
+    unknown = tokenizer.unk_token_id
+    unassigned_character = "\u0378"
+    found = unknown is not None and unknown in tokenizer(unassigned_character, add_special_tokens=False)["input_ids"]
+    return unknown if found else None

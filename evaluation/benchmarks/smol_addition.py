@@ -1,6 +1,6 @@
 """Two-digit additions in plain words, for small instruction-tuned models.
 
-``What is 59 + 63?`` with the worked sum ``59 + 63 = 122`` as its solution. The answer is the last number of the text,
+``What is 59 + 63? Answer in one short sentence.`` with the worked sum ``59 + 63 = 122`` as its solution. The answer is the last number of the text,
 strictly (see ``evaluation.grading.exact.grade_last_integer``).
 
 The 8,100 ordered questions over 10..99 are put in one fixed random order: 64 for the test split, 64 for validation,
@@ -20,6 +20,8 @@ from evaluation.problems import Grade, Message, Problem, Split
 
 HELD_OUT = 64
 MAX_NEW_TOKENS = 24
+REQUEST = "Answer in one short sentence."
+"""Without it SmolLM2-135M explains at length and most answers are cut before they reach a number."""
 
 _ORDER_SEED = 59
 _FIRST, _LAST = 10, 99
@@ -28,7 +30,7 @@ Question = tuple[int, int]
 
 
 def question_text(question: Question) -> str:
-    return f"What is {question[0]} + {question[1]}?"
+    return f"What is {question[0]} + {question[1]}? {REQUEST}"
 
 
 def solution_text(question: Question) -> str:

@@ -8,14 +8,14 @@ from evaluation.benchmarks.addition import ADDITION
 from training.base_models.tokenizer import END, PAD, VOCABULARY, question_ids
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel
+    from transformers import Qwen3ForCausalLM
 
 Shown = Literal["nothing", "own_solution", "other_solution"]
 
 _CHARACTER = {index: token for token, index in VOCABULARY.items()}
 
 
-def greedy_texts(model: PreTrainedModel, prompts: list[list[int]], max_new_tokens: int) -> list[str]:
+def greedy_texts(model: Qwen3ForCausalLM, prompts: list[list[int]], max_new_tokens: int) -> list[str]:
     """Greedy continuations of prompts of one common length, up to the end token."""
     import torch
 
@@ -37,7 +37,7 @@ def greedy_texts(model: PreTrainedModel, prompts: list[list[int]], max_new_token
     return ["".join(_CHARACTER[i] for i in row[: row.index(end) if end in row else None]) for row in drawn]
 
 
-def addition_accuracy(model: PreTrainedModel, shown: Shown, problems: int | None = None) -> float:
+def addition_accuracy(model: Qwen3ForCausalLM, shown: Shown, problems: int | None = None) -> float:
     """Share of the first ``problems`` test problems that ``model`` answers right by greedy decoding."""
     asked = ADDITION.load("test", limit=problems)
     others = [*asked[1:], asked[0]]

@@ -1,17 +1,17 @@
 """Mid-training of a tiny base model from its recipe: same recipe, same machine, same bytes.
 
-``python -m training.base_models.build tiny-demo FOLDER`` builds one by hand.
+``python -m training.base_models.build`` writes the shipped checkpoints into this package again.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from training.base_models.accuracy import addition_accuracy
+from training.base_models.cache import Report
 from training.base_models.items import Item, ItemStream
 from training.base_models.recipe import Recipe
 from training.base_models.tokenizer import END, PAD, VOCABULARY, build_tokenizer, encode, question_ids
@@ -20,13 +20,11 @@ if TYPE_CHECKING:
     import torch
     from transformers import Qwen3ForCausalLM
 
-Progress = Callable[[int, int, float], None]
-"""(steps done, steps in all, loss of the last step)."""
 
 RECIPE_FILE = "recipe.json"
 
 
-def build(recipe: Recipe, destination: Path, progress: Progress | None = None) -> dict[str, float]:
+def build(recipe: Recipe, destination: Path, progress: Report | None = None) -> dict[str, float]:
     """Mid-trains ``recipe`` on one thread and saves it in bf16 as a Hugging Face folder with a recipe.json.
 
     Returns the measured greedy accuracies on the 200 addition test problems, which recipe.json keeps too.
@@ -38,14 +36,13 @@ def build(recipe: Recipe, destination: Path, progress: Progress | None = None) -
     try:
         with torch.random.fork_rng(devices=[]):
             model = mid_train(recipe, progress)
-        model = model.to(torch.bfloat16)
-        _save(model, recipe, destination)
+        _save(model.bfloat16(), recipe, destination)
         return _measure(recipe, destination)
     finally:
         torch.set_num_threads(threads)
 
 
-def mid_train(recipe: Recipe, progress: Progress | None = None) -> Qwen3ForCausalLM:
+def mid_train(recipe: Recipe, progress: Report | None = None) -> Qwen3ForCausalLM:
     """The fp32 model after all mid-training steps. Seeds torch's global generator."""
     import torch
 
@@ -69,7 +66,7 @@ def mid_train(recipe: Recipe, progress: Progress | None = None) -> Qwen3ForCausa
         optimiser.step()
         schedule.step()
         if progress is not None:
-            progress(step + 1, recipe.steps, float(loss.detach()))
+            progress(step + 1, recipe.steps, f"loss {loss.item():.3f}")
     return model.eval()
 
 
@@ -84,7 +81,6 @@ def learning_rate_share(recipe: Recipe, step: int) -> float:
 
 def new_model(recipe: Recipe) -> Qwen3ForCausalLM:
     """A freshly initialised model of the recipe's architecture, in fp32."""
-    import torch
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
     config = Qwen3Config(
@@ -103,9 +99,9 @@ def new_model(recipe: Recipe) -> Qwen3ForCausalLM:
         pad_token_id=VOCABULARY[PAD],
         eos_token_id=VOCABULARY[END],
         bos_token_id=None,
-        attn_implementation="eager",
     )
-    return Qwen3ForCausalLM(config).to(torch.float32)
+    config._attn_implementation = "eager"
+    return Qwen3ForCausalLM(config).float()
 
 
 def _loss(model: Qwen3ForCausalLM, groups: list[list[Item]]) -> torch.Tensor:
@@ -132,6 +128,9 @@ def _save(model: Qwen3ForCausalLM, recipe: Recipe, destination: Path) -> None:
     )
     model.save_pretrained(destination)
     build_tokenizer(recipe.max_positions).save_pretrained(destination)
+    (destination / "model.safetensors").chmod(0o644)
+    # The general name of the class loads in every version of transformers.
+    _edit(destination / "tokenizer_config.json", tokenizer_class="PreTrainedTokenizerFast")
     # transformers drops the attention choice on saving; eager is the fastest at this size on a busy machine.
     _edit(destination / "config.json", attn_implementation="eager")
 
@@ -153,3 +152,18 @@ def _measure(recipe: Recipe, destination: Path) -> dict[str, float]:
     description = {"recipe_hash": recipe.content_hash(), "recipe": recipe.model_dump(mode="json"), "measured": measured}
     (destination / RECIPE_FILE).write_text(json.dumps(description, indent=2) + "\n")
     return measured
+
+
+def main() -> None:
+    """Builds every shipped tiny model anew, in its place."""
+    from training.base_models.cache import with_progress_bar
+    from training.base_models.catalogue import BASE_MODELS
+
+    for entry in BASE_MODELS.values():
+        if entry.recipe is not None and entry.shipped is not None:
+            recipe, folder = entry.recipe, entry.shipped
+            with_progress_bar(f"building {entry.name}", lambda report: build(recipe, folder, report))  # noqa: B023
+
+
+if __name__ == "__main__":
+    main()

@@ -11,8 +11,8 @@ from filelock import FileLock
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-Report = Callable[[int, int, float], None]
-"""(steps done, steps in all, a figure to show, such as the loss)."""
+Report = Callable[[int, int, str], None]
+"""(steps done, steps in all, what to show beside them)."""
 
 
 def make_once(folder: Path, title: str, make: Callable[[Path, Report], object]) -> Path:
@@ -32,12 +32,15 @@ def make_once(folder: Path, title: str, make: Callable[[Path, Report], object]) 
             shutil.rmtree(abandoned)
         unfinished = folder.with_name(f"{folder.name}.making-{os.getpid()}")
         unfinished.mkdir()
-        _with_progress_bar(title, lambda report: make(unfinished, report))
+        with_progress_bar(title, lambda report: make(unfinished, report))
         unfinished.replace(folder)
     return folder
 
 
-def _with_progress_bar(title: str, work: Callable[[Report], object]) -> None:
+def with_progress_bar(title: str, work: Callable[[Report], object]) -> None:
+    """Runs ``work(report)`` under a progress bar on stderr, with transformers' own bars off."""
+    from transformers.utils import logging
+
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -45,10 +48,16 @@ def _with_progress_bar(title: str, work: Callable[[Report], object]) -> None:
         TimeElapsedColumn(),
         TextColumn("{task.fields[figure]}"),
     )
-    with Progress(*columns, console=Console(stderr=True)) as progress:
-        task = progress.add_task(title, total=None, figure="")
+    showed_bars = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        with Progress(*columns, console=Console(stderr=True)) as progress:
+            task = progress.add_task(title, total=None, figure="")
 
-        def report(done: int, total: int, figure: float) -> None:
-            progress.update(task, completed=done, total=total, figure=f"{figure:.3f}")
+            def report(done: int, total: int, figure: str) -> None:
+                progress.update(task, completed=done, total=total, figure=figure)
 
-        work(report)
+            work(report)
+    finally:
+        if showed_bars:
+            logging.enable_progress_bar()

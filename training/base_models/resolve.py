@@ -82,7 +82,7 @@ def _known(entry: BaseModelEntry, name: str, cache: Path) -> Path:
             )
         from training.base_models import smollm
 
-        return make_once(cache / "base_models" / smollm.cache_key(), entry.title, smollm.convert)
+        return make_once(cache / "base_models" / smollm.cache_key(), f"converting {name}", smollm.convert)
     if entry.shipped is not None and recipe == entry.recipe and _built_from(entry.shipped, recipe):
         return entry.shipped
 

@@ -10,6 +10,7 @@ import importlib.metadata
 import importlib.util
 import json
 from pathlib import Path
+from typing import Any
 
 from training.base_models.cache import Report
 
@@ -46,32 +47,32 @@ def convert(destination: Path, report: Report) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig, LlamaForCausalLM
 
     source = gguf_file()
-    report(0, _STAGES, 0.0)
-    tokenizer = AutoTokenizer.from_pretrained(source.parent, gguf_file=source.name)
-    report(1, _STAGES, 0.0)
+    report(0, _STAGES, "tokenizer")
+    tokenizer: Any = AutoTokenizer.from_pretrained(source.parent, gguf_file=source.name)
+    report(1, _STAGES, "weights")
     packed = AutoModelForCausalLM.from_pretrained(
         source.parent,
         gguf_file=source.name,
         dtype=torch.float32,
         quantization_config=GgufConfig(dequantize=True),
     )
-    report(2, _STAGES, 0.0)
+    report(2, _STAGES, "saving")
     # transformers refuses to save a model that was loaded from GGUF: its weights move into a plain one.
     config = packed.config.to_dict()
     for key in ("quantization_config", "_name_or_path", "_model_name_or_path"):
         config.pop(key, None)
     config |= _special_ids(tokenizer)
-    plain = LlamaForCausalLM(type(packed.config).from_dict(config)).to(torch.bfloat16)
+    plain = LlamaForCausalLM(type(packed.config).from_dict(config)).bfloat16()
     plain.load_state_dict(packed.state_dict())
     for key, value in _special_ids(tokenizer).items():
         setattr(plain.generation_config, key, value)
     plain.save_pretrained(destination)
     tokenizer.save_pretrained(destination)
     _tidy_tokenizer_config(destination / "tokenizer_config.json", plain.config.max_position_embeddings)
-    report(_STAGES, _STAGES, 0.0)
+    report(_STAGES, _STAGES, "")
 
 
-def _special_ids(tokenizer: object) -> dict[str, int]:
+def _special_ids(tokenizer: Any) -> dict[str, int]:
     return {f"{name}_token_id": getattr(tokenizer, f"{name}_token_id") for name in ("bos", "eos", "pad")}
 
 
