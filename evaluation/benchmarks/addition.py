@@ -84,10 +84,11 @@ def load(split: Split, *, limit: int | None = None, root: Path | None = None) ->
     if split != "train":
         return [_problem(question, split) for question in held_out_questions()[split][:limit]]
     wanted = DEFAULT_TRAIN if limit is None else limit
-    problems = [_problem(question, split) for question in islice(_train_questions(), wanted)]
-    if len(problems) < wanted:
-        raise ValueError(f"benchmark addition: {wanted} training problems asked for, there are {len(problems)}")
-    return problems
+    # A pair of two different operands takes two ordered questions out of the train split.
+    available = _OPERANDS**2 - sum(len(pair) for pair in held_out_operands())
+    if wanted > available:
+        raise ValueError(f"benchmark addition: {wanted} training problems asked for, there are {available}")
+    return [_problem(question, split) for question in islice(_train_questions(), wanted)]
 
 
 def grade(problem: Problem, text: str) -> Grade:
