@@ -21,6 +21,7 @@ Form = Callable[[str], Found | None]
 
 _BOXED = re.compile(r"\\(?:boxed|fbox)\s*(?:\{|(?P<bare>[^\s{}$]+))")
 _HASHES = re.compile(r"####")
+_NUMBER_SIGNS = re.compile(r"#+")
 _ANSWER_IS = re.compile(r"\banswer(?:\s+is\b\s*:?|\s*:)", re.IGNORECASE)
 _FENCE = re.compile(r"^```[ \t]*(?P<language>\w*)[^\n]*\n(?P<code>.*?)^```[ \t]*$", re.DOTALL | re.MULTILINE)
 
@@ -50,6 +51,17 @@ def after_hashes(text: str) -> Found | None:
     return _last(_HASHES, text)
 
 
+def after_number_sign(text: str) -> Found | None:
+    """The rest of the line after the last run of ``#``, however long: ``…=09#0902`` gives 0902."""
+    return _last(_NUMBER_SIGNS, text)
+
+
+def one_line(text: str) -> Found | None:
+    """The whole text, when it is one line."""
+    line = text.strip()
+    return Found(0, line) if line and "\n" not in line else None
+
+
 def answer_is(text: str) -> Found | None:
     """The rest of the line after the last "answer is" or "answer:"."""
     return _last(_ANSWER_IS, text)
@@ -67,7 +79,7 @@ def strict_answer(text: str, forms: Sequence[Form]) -> str | None:
     r"""The answer that stands last in ``text`` among ``forms``; None when none is there.
 
     Where one form holds another ("the answer is $\boxed{4}$", "#### \boxed{4}") the inner one, which begins later,
-    is taken.
+    is taken. Where two begin at one place, the earlier in ``forms`` is.
     """
     found = [answer for form in forms if (answer := form(text)) is not None]
     return max(found, key=lambda answer: answer.position).text if found else None

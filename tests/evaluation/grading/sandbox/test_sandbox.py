@@ -1,0 +1,277 @@
+"""Attacks on the sandbox. Each program tries something that must not work, and says so if it did."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from evaluation.grading import sandbox as choice
+from evaluation.grading.sandbox import Limits, Sandbox, SandboxUnavailableError, find_sandbox
+from evaluation.grading.sandbox.bubblewrap import Bubblewrap, find_executable
+from evaluation.grading.sandbox.launch import pythons
+from evaluation.grading.sandbox.rlimits import ResourceLimits
+
+QUICK = Limits(cpu_seconds=2, wall_seconds=10, memory_bytes=256 << 20)
+
+
+def _working(make: Callable[[Path, Path], Sandbox]) -> Sandbox | None:
+    candidates = (make(python, prefix) for python, prefix in pythons())
+    return next((sandbox for sandbox in candidates if sandbox.run("print(1)").stdout == b"1\n"), None)
+
+
+@pytest.fixture(scope="module")
+def bubblewrap() -> Sandbox:
+    executable = find_executable()
+    found = _working(lambda python, prefix: Bubblewrap(executable, python, prefix)) if executable else None
+    if found is None:
+        pytest.skip("bubblewrap does not work here: apt-get install -y bubblewrap")
+    return found
+
+
+@pytest.fixture(scope="module")
+def rlimits() -> Sandbox:
+    found = _working(lambda python, _: ResourceLimits(python))
+    if found is None:
+        pytest.skip("this system has no shell with the resource limits needed")
+    return found
+
+
+@pytest.fixture(params=["bubblewrap", "rlimits"])
+def any_sandbox(request: pytest.FixtureRequest) -> Sandbox:
+    return request.getfixturevalue(request.param)
+
+
+def _running(mark: str) -> list[str]:
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (folder / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if mark.encode() in command:
+            found.append(folder.name)
+    return found
+
+
+# --- what any back end owes --------------------------------------------------------------------------------------
+
+
+def test_output_exit_code_and_standard_input_come_through(any_sandbox: Sandbox) -> None:
+    source = "import sys\nprint(sys.stdin.read().upper())\nprint('oops', file=sys.stderr)\nsys.exit(7)"
+    outcome = any_sandbox.run(source, stdin=b"hello" * 20_000, limits=Limits(output_bytes=200_000))
+    assert outcome.started and outcome.exit_code == 7 and not outcome.timed_out
+    assert outcome.stdout == b"HELLO" * 20_000 + b"\n"
+    assert outcome.stderr == b"oops\n"
+
+
+def test_the_environment_is_clean_and_the_hash_seed_fixed(
+    any_sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STILLROOM_SECRET", "xyzzy")
+    source = "import os\nprint('xyzzy' in str(os.environ), hash('a'))"
+    first, second = any_sandbox.run(source), any_sandbox.run(source)
+    assert first.stdout == second.stdout and first.stdout.startswith(b"False ")
+
+
+def test_programs_do_not_run_as_root(any_sandbox: Sandbox) -> None:
+    assert any_sandbox.run("import os\nprint(os.getuid() == 0, os.geteuid() == 0)").stdout == b"False False\n"
+
+
+def test_an_endless_loop_is_out_of_time(any_sandbox: Sandbox) -> None:
+    outcome = any_sandbox.run("while True: pass", limits=Limits(cpu_seconds=1, wall_seconds=20))
+    assert outcome.timed_out and outcome.started and outcome.seconds < 15
+
+
+def test_a_sleeper_is_out_of_time(any_sandbox: Sandbox) -> None:
+    outcome = any_sandbox.run("import time\ntime.sleep(600)", limits=Limits(wall_seconds=0.5))
+    assert outcome.timed_out and outcome.exit_code is None and outcome.seconds < 10
+
+
+def test_a_memory_bomb_ends_in_a_memory_error(any_sandbox: Sandbox) -> None:
+    outcome = any_sandbox.run("x = bytearray(2 << 30)", limits=QUICK)
+    assert outcome.exit_code == 1 and b"MemoryError" in outcome.stderr
+
+
+def test_a_fork_bomb_is_bounded_and_gone(any_sandbox: Sandbox) -> None:
+    mark = f"31{secrets.randbelow(10**9)}"
+    source = (
+        "import os, sys\nalive = 0\n"
+        "while alive < 500:\n"
+        "    try:\n        pid = os.fork()\n"
+        "    except OSError:\n        break\n"
+        f"    if pid == 0:\n        os.execv('/bin/sleep', ['sleep', '{mark}'])\n"
+        "    alive += 1\n"
+        "print(alive, flush=True)\n"
+    )
+    outcome = any_sandbox.run(source, limits=Limits(processes=20, wall_seconds=20))
+    assert 0 < int(outcome.stdout) < 20
+    assert _running(mark) == []
+
+
+def test_a_true_fork_bomb_ends_at_the_time_limit(any_sandbox: Sandbox) -> None:
+    source = "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass\n"
+    outcome = any_sandbox.run(source, limits=Limits(cpu_seconds=1, wall_seconds=2, processes=16))
+    assert outcome.seconds < 15 and outcome.exit_code != 0
+
+
+@pytest.mark.parametrize("detach", [False, True])
+def test_a_sleeping_grandchild_is_gone_after_the_time_limit(any_sandbox: Sandbox, detach: bool) -> None:
+    mark = f"32{secrets.randbelow(10**9)}"
+    source = (
+        "import os, subprocess, sys, time\n"
+        f"script = \"import subprocess; subprocess.run(['sleep', '{mark}'])\"\n"
+        f"subprocess.Popen([sys.executable, '-S', '-c', script], start_new_session={detach})\n"
+        "time.sleep(600)\n"
+    )
+    outcome = any_sandbox.run(source, limits=Limits(wall_seconds=1.5))
+    assert outcome.timed_out
+    assert _running(mark) == []
+
+
+def test_what_a_finished_program_leaves_behind_does_not_hold_up_the_result(any_sandbox: Sandbox) -> None:
+    mark = f"33{secrets.randbelow(10**9)}"
+    source = f"import subprocess\nsubprocess.Popen(['sleep', '{mark}'], start_new_session=True)\nprint('done')"
+    outcome = any_sandbox.run(source, limits=Limits(wall_seconds=30))
+    assert outcome.stdout == b"done\n" and outcome.exit_code == 0 and outcome.seconds < 15
+    assert _running(mark) == []
+
+
+@pytest.mark.parametrize("stream", [1, 2])
+def test_a_flood_of_output_is_cut_off(any_sandbox: Sandbox, stream: int) -> None:
+    outcome = any_sandbox.run(f"import os\nwhile True: os.write({stream}, b'x' * 4096)", limits=QUICK)
+    assert outcome.flooded and not outcome.timed_out
+    assert len(outcome.stdout) + len(outcome.stderr) < QUICK.output_bytes + (1 << 17)
+
+
+def test_files_cannot_grow_beyond_the_limit(any_sandbox: Sandbox) -> None:
+    source = "with open('big', 'wb') as f:\n    for _ in range(64): f.write(b'x' * (1 << 20))\nprint('written')"
+    assert b"written" not in any_sandbox.run(source, limits=Limits(file_bytes=8 << 20)).stdout
+
+
+def test_a_program_that_is_no_python_started_and_failed(any_sandbox: Sandbox) -> None:
+    outcome = any_sandbox.run("def (")
+    assert outcome.exit_code == 1 and b"SyntaxError" in outcome.stderr
+
+
+# --- what isolation adds -----------------------------------------------------------------------------------------
+
+
+def test_host_files_cannot_be_read(bubblewrap: Sandbox, tmp_path: Path) -> None:
+    secret = tmp_path / "secret.txt"
+    secret.write_text("xyzzy")
+    tmp_path.chmod(0o755)
+    for file in ("/etc/passwd", "/etc/hostname", str(secret), str(Path(__file__))):
+        outcome = bubblewrap.run(f"print(open({file!r}).read())")
+        assert outcome.exit_code == 1 and b"FileNotFoundError" in outcome.stderr, file
+
+
+def test_other_processes_cannot_be_seen_or_signalled(bubblewrap: Sandbox) -> None:
+    mine = os.getpid()
+    source = (
+        f"import os\nprint(os.path.exists('/proc/{mine}'), len([p for p in os.listdir('/proc') if p.isdigit()]) < 5)\n"
+        f"try:\n    os.kill({mine}, 0)\n    print('there')\nexcept ProcessLookupError:\n    print('none')\n"
+    )
+    assert mine > 10, "or the number could be one of the sandbox's own"
+    assert bubblewrap.run(source).stdout.split() == [b"False", b"True", b"none"]
+
+
+def test_the_environment_of_visible_processes_holds_no_secret(
+    bubblewrap: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STILLROOM_SECRET", "xyzzy")
+    source = (
+        "import os\nseen = b''\n"
+        "for p in os.listdir('/proc'):\n"
+        "    if p.isdigit():\n"
+        "        try: seen += open(f'/proc/{p}/environ', 'rb').read()\n"
+        "        except OSError: pass\n"
+        "print(b'PATH' in seen, b'xyzzy' in seen)\n"
+    )
+    assert bubblewrap.run(source).stdout == b"True False\n"
+
+
+def test_the_network_is_out_of_reach(bubblewrap: Sandbox) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(0)
+        source = (
+            f"import socket\nsocket.create_connection(('127.0.0.1', {server.getsockname()[1]}), timeout=5)\nprint('in')"
+        )
+        outcome = bubblewrap.run(source)
+        assert outcome.exit_code == 1 and outcome.stdout == b""
+        with pytest.raises(BlockingIOError):
+            server.accept()
+
+
+@pytest.mark.parametrize("place", ["/usr/evil", "/evil", "/program.py", "/proc/sys/kernel/hostname"])
+def test_nothing_outside_the_scratch_folder_can_be_written(bubblewrap: Sandbox, place: str) -> None:
+    outcome = bubblewrap.run(f"open({place!r}, 'w').write('x')\nprint('written')")
+    assert outcome.exit_code == 1 and outcome.stdout == b""
+
+
+def test_privileges_cannot_be_won_back(bubblewrap: Sandbox) -> None:
+    source = (
+        "import ctypes, os\nlibc = ctypes.CDLL(None, use_errno=True)\n"
+        "print(libc.unshare(0x10000000), libc.mount(b'none', b'/tmp', b'tmpfs', 0, None))\n"
+        "try:\n    os.setuid(0)\n    print('root')\nexcept OSError:\n    print('no')\n"
+    )
+    outcome = bubblewrap.run(source)
+    if outcome.stdout.split()[:1] == [b"0"]:
+        pytest.skip("this bubblewrap is too old to forbid nested namespaces")
+    assert outcome.stdout.split() == [b"-1", b"-1", b"no"]
+
+
+# --- the choice --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def no_bubblewrap(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(choice, "find_executable", lambda: None)
+    monkeypatch.delenv(choice.ALLOW_UNSAFE, raising=False)
+    find_sandbox.cache_clear()
+    yield
+    find_sandbox.cache_clear()
+
+
+def test_without_a_sandbox_it_fails_closed_and_says_what_to_install(no_bubblewrap: None) -> None:
+    with pytest.raises(SandboxUnavailableError, match="apt-get install -y bubblewrap"):
+        find_sandbox()
+
+
+def test_unsafe_running_needs_an_explicit_word(
+    no_bubblewrap: None, rlimits: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    allowed = find_sandbox(allow_unsafe=True)
+    assert not allowed.isolates
+    with pytest.raises(SandboxUnavailableError):
+        find_sandbox(allow_unsafe=False)
+    monkeypatch.setenv(choice.ALLOW_UNSAFE, "1")
+    assert not find_sandbox().isolates
+
+
+def test_a_broken_bubblewrap_is_not_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = tmp_path / "bwrap"
+    broken.write_text("#!/bin/sh\necho 'no permission to create a namespace' >&2\nexit 1\n")
+    broken.chmod(0o755)
+    tmp_path.chmod(0o755)
+    monkeypatch.setattr(choice, "find_executable", lambda: str(broken))
+    find_sandbox.cache_clear()
+    with pytest.raises(SandboxUnavailableError, match=r"bubblewrap \("):
+        find_sandbox(allow_unsafe=False)
+    find_sandbox.cache_clear()
+
+
+def test_the_working_one_is_chosen(bubblewrap: Sandbox) -> None:
+    find_sandbox.cache_clear()
+    assert find_sandbox().isolates and find_sandbox().name.startswith("bubblewrap")
+
+
+def test_several_threads_may_run_programs(any_sandbox: Sandbox) -> None:
+    with ThreadPoolExecutor(4) as threads:
+        outcomes = list(threads.map(lambda n: any_sandbox.run(f"print({n})").stdout, range(12)))
+    assert outcomes == [f"{n}\n".encode() for n in range(12)]
