@@ -151,9 +151,8 @@ def _block(
     name: str, term: Term, batch: TokenBatch, rows: Tensor, counts: Denominators, own: Denominators
 ) -> TermBlock:
     mask = batch.term_mask(name)
-    factor = token_factors(
-        term.reduction, mask, batch.sequence, counts.tokens[name], counts.sequences[name], counts.max_new_tokens
-    )
+    tokens, sequences = float(counts.tokens[name]), float(counts.sequences[name])
+    factor = token_factors(term.reduction, mask, batch.sequence, tokens, sequences, counts.max_new_tokens)
     return TermBlock(term, mask[rows], factor[rows], (counts.denominator(name, term), own.denominator(name, term)))
 
 

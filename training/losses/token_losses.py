@@ -86,6 +86,7 @@ class TokenLosses:
         self.by_temperature: dict[float, list[str]] = defaultdict(list)
         for name, block in terms.items():
             self.by_temperature[temperature_of(block.term)].append(name)
+            self._add(f"loss/{name}", torch.zeros_like(self.value), block.reduced[1])
 
     def __call__(self, start: int, logits: Mapping[str, Tensor], gradient_wanted: bool) -> Tensor | None:
         tokens = torch.arange(start, start + len(logits[self.learns]), device=self.ids.device)
@@ -137,9 +138,7 @@ class TokenLosses:
     def _add_loss(self, name: str, block: TermBlock, loss: Tensor, tokens: Tensor) -> None:
         reduced = (block.factor[tokens] * loss.double()).sum()
         self.value += block.term.coefficient * reduced
-        global_count, own_count = block.reduced
-        self._add(f"loss/{name}", reduced * global_count, 0.0)
-        self.counts[f"loss/{name}"] = own_count
+        self._add(f"loss/{name}", reduced * block.reduced[0], 0.0)
         self._keep(f"loss/{name}", loss, tokens)
 
     def _loss(self, name: str, term: Term, views: Mapping[str, Distribution], tokens: Tensor) -> TermLoss:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -37,14 +39,24 @@ class Ragged:
     teacher_head: nn.Linear
     max_new_tokens: int = 9
 
-    def run(self, terms: dict[str, Term], **options: object) -> ObjectiveResult:
+    @property
+    def advantage(self) -> Tensor:
+        assert self.batch.advantage is not None
+        return self.batch.advantage
+
+    @property
+    def old_logprobs(self) -> Tensor:
+        assert self.batch.old_logprobs is not None
+        return self.batch.old_logprobs
+
+    def run(self, terms: Mapping[str, Term], **options: Any) -> ObjectiveResult:
         options.setdefault("chunk_tokens", 5)
         return objective(
             terms,
             self.batch,
             {"student": self.student, "teacher": self.teacher},
             {"student": self.head, "teacher": self.teacher_head},
-            **options,  # type: ignore[arg-type]
+            **options,
         )
 
     def expected(self, name: str, term: ReferenceTerm) -> tuple[Tensor, Tensor, Tensor]:
@@ -103,9 +115,17 @@ def ragged(seed: int = 0, dtype: torch.dtype = torch.float64, lengths: tuple[int
     )
 
 
+def gradient_of(tensor: Tensor) -> Tensor:
+    """A copy of ``tensor.grad``, which is then cleared."""
+    assert tensor.grad is not None
+    gradient = tensor.grad.clone()
+    tensor.grad = None
+    return gradient
+
+
 def product_term(term: ReferenceTerm) -> Term:
     """The product's spec of a reference term."""
-    shared = {"reduction": term.reduction, "coefficient": term.coefficient}
+    shared: dict[str, Any] = {"reduction": term.reduction, "coefficient": term.coefficient}
     if term.kind == "cross_entropy":
         return CrossEntropy(**shared)
     if term.kind == "policy_gradient":
@@ -118,7 +138,8 @@ def product_term(term: ReferenceTerm) -> Term:
             order=term.parameter, direction="student||target" if term.swapped else "target||student"
         ),
     }
-    support = FullSupport() if term.top_k is None else TopKSupport(k=term.top_k, of=term.top_of, rest=term.rest)
+    top: dict[str, Any] = {"k": term.top_k, "of": term.top_of, "rest": term.rest}
+    support = FullSupport() if term.top_k is None else TopKSupport(**top)
     return Distill(
         divergence=divergences[term.divergence](),
         support=support,
