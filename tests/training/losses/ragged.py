@@ -71,7 +71,7 @@ class Ragged:
             self.teacher.detach().double() @ self.teacher_head.weight.detach().double().T,
             batch.ids,
             batch.sequence,
-            batch.term_mask(name),
+            batch.mask.get(name, torch.ones_like(batch.ids, dtype=torch.bool)),
             advantage,
             batch.old_logprobs,
             self.max_new_tokens,
