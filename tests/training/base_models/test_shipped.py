@@ -1,0 +1,79 @@
+"""The shipped tiny models: ordinary Hugging Face folders that know some sums and read their context."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, Qwen3ForCausalLM
+
+from training.base_models import BASE_MODELS, BaseModelEntry, Recipe
+from training.base_models.accuracy import addition_accuracy
+from training.base_models.build import build
+from training.base_models.tokenizer import END, PAD, VOCABULARY
+
+PARAMETERS = {"tiny-demo": 365_664, "tiny-small": 110_528}
+REBUILD_TOLERANCE = 0.10
+"""Another processor rounds otherwise; over 200 problems this is three standard errors."""
+
+
+@pytest.fixture(params=sorted(PARAMETERS))
+def entry(request: pytest.FixtureRequest) -> BaseModelEntry:
+    return BASE_MODELS[request.param]
+
+
+def folder_and_recipe(entry: BaseModelEntry) -> tuple[Path, Recipe]:
+    assert entry.shipped is not None and entry.recipe is not None
+    return entry.shipped, entry.recipe
+
+
+def test_the_description_is_of_this_recipe(entry: BaseModelEntry) -> None:
+    folder, recipe = folder_and_recipe(entry)
+    description = json.loads((folder / "recipe.json").read_text())
+    assert Recipe.model_validate(description["recipe"]) == recipe
+    assert description["recipe_hash"] == recipe.content_hash()
+    assert (folder / "model.safetensors").stat().st_size < 760_000
+
+
+def test_it_is_an_ordinary_hugging_face_model(entry: BaseModelEntry) -> None:
+    folder, recipe = folder_and_recipe(entry)
+    assert all(weight.dtype == torch.bfloat16 for weight in load_file(folder / "model.safetensors").values())
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    assert isinstance(model, Qwen3ForCausalLM) and model.dtype == torch.float32
+    assert sum(weight.numel() for weight in model.parameters()) == PARAMETERS[entry.name]
+    assert model.get_output_embeddings().weight is model.get_input_embeddings().weight
+    config = AutoConfig.from_pretrained(folder)
+    assert config.head_dim == recipe.head_dim >= 32
+    assert config._attn_implementation == model.config._attn_implementation == "eager"
+    assert config.max_position_embeddings == recipe.max_positions
+    assert (model.generation_config.eos_token_id, model.generation_config.pad_token_id) == (
+        VOCABULARY[END],
+        VOCABULARY[PAD],
+    )
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    assert len(tokenizer) == config.vocab_size == len(VOCABULARY)
+
+
+def test_it_knows_some_sums_and_reads_its_context(entry: BaseModelEntry) -> None:
+    folder, _ = folder_and_recipe(entry)
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    measured = json.loads((folder / "recipe.json").read_text())["measured"]
+    alone = addition_accuracy(model, "nothing")
+    assert 0.2 <= alone <= 0.5
+    assert alone == pytest.approx(measured["accuracy"], abs=0.02)  # greedy decoding on another processor
+    assert addition_accuracy(model, "own_solution", 100) >= 0.98
+    assert addition_accuracy(model, "other_solution", 100) <= 0.02
+
+
+@pytest.mark.slow
+def test_the_script_builds_it_again(entry: BaseModelEntry, tmp_path: Path) -> None:
+    folder, recipe = folder_and_recipe(entry)
+    shipped = json.loads((folder / "recipe.json").read_text())["measured"]
+    rebuilt = build(recipe, tmp_path)
+    assert rebuilt["accuracy"] == pytest.approx(shipped["accuracy"], abs=REBUILD_TOLERANCE)
+    assert rebuilt["accuracy_with_own_solution"] >= 0.98
+    assert rebuilt["accuracy_with_other_solution"] <= 0.02
+    assert {file.name for file in tmp_path.iterdir()} == {file.name for file in folder.iterdir()}
