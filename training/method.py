@@ -42,9 +42,7 @@ class EmaWeights(Spec):
     teacher_update_rate: float = Field(0.05, gt=0, le=1)
 
 
-Weights = Annotated[
-    Annotated[StudentWeights | FrozenWeights | EmaWeights, Field(discriminator="kind")], KindShorthand
-]
+Weights = Annotated[Annotated[StudentWeights | FrozenWeights | EmaWeights, Field(discriminator="kind")], KindShorthand]
 
 
 class View(Spec):
@@ -93,9 +91,7 @@ class Renyi(Spec):
         return self
 
 
-Divergence = Annotated[
-    Annotated[ForwardKL | ReverseKL | JSD | Renyi, Field(discriminator="kind")], KindShorthand
-]
+Divergence = Annotated[Annotated[ForwardKL | ReverseKL | JSD | Renyi, Field(discriminator="kind")], KindShorthand]
 
 
 class FullSupport(Spec):
@@ -138,7 +134,7 @@ class Distill(Spec):
     divergence: Divergence = ForwardKL()
     support: Support = FullSupport()
     entry_clip: float | None = Field(None, gt=0)
-    """Upper clip of each vocabulary entry's summand before the sum (OPSD v3, 0.05); refused with Rényi and JSD's tail."""
+    """Upper clip of each vocabulary entry's summand before the sum (OPSD v3: 0.05); refused with Rényi."""
     temperature: Temperature = 1.0
     """Divides the logits of both sides."""
     reduction: Reduction = "token_mean"
@@ -244,7 +240,9 @@ class Method(Spec):
                 wanted = [term.of] + ([term.against] if isinstance(term, Distill) else [])
                 for view in wanted:
                     if view not in self.views:
-                        raise ValueError(f"phases.{phase_name}.terms.{name} names view {view!r}; views: {[*self.views]}")
+                        raise ValueError(
+                            f"phases.{phase_name}.terms.{name} names view {view!r}; views: {[*self.views]}"
+                        )
                 if not isinstance(self.views[term.of].weights, StudentWeights):
                     raise ValueError(f"phases.{phase_name}.terms.{name}.of is {term.of!r}: only student weights learn")
         if any(isinstance(t, PolicyGradient) for t in self.terms()) and self.batch.group_size < 2:

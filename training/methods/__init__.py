@@ -10,9 +10,7 @@ from typing import Any
 from training.method import Method
 from training.methods import grpo, opsd, sft
 
-METHODS: dict[str, Method] = {
-    method.key: method for method in (sft.SFT, grpo.GRPO, opsd.OPSD, opsd.OPSD_V1)
-}
+METHODS: dict[str, Method] = {method.key: method for method in (sft.SFT, grpo.GRPO, opsd.OPSD, opsd.OPSD_V1)}
 
 PRESETS: dict[str, dict[str, dict[str, Any]]] = {**sft.PRESETS, **grpo.PRESETS, **opsd.PRESETS}
 """``PRESETS[method][preset]``: dotted paths into the method and their values, for ``override_all``."""

@@ -45,9 +45,7 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
             "batch.prompts": 8,
             "sampling.max_new_tokens": 34,
             "sampling.temperature": 1.0,
-            "phases.student.optimiser": Optimiser(
-                learning_rate=1e-4, betas=(0.9, 0.98), warmup_updates=5
-            ).model_dump(),
+            "phases.student.optimiser": Optimiser(learning_rate=1e-4, betas=(0.9, 0.98), warmup_updates=5).model_dump(),
         }
     }
 }

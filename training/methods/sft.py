@@ -40,9 +40,7 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
     "sft": {
         "tiny": {
             "sampling.max_new_tokens": 34,
-            "phases.student.optimiser": Optimiser(
-                learning_rate=5e-4, betas=(0.9, 0.98), warmup_updates=5
-            ).model_dump(),
+            "phases.student.optimiser": Optimiser(learning_rate=5e-4, betas=(0.9, 0.98), warmup_updates=5).model_dump(),
         }
     }
 }

@@ -1,0 +1,133 @@
+"""Evaluation of one checkpoint in a worker process: load, ask, grade, record, and then say that it is done."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel
+
+from evaluation.evaluate import Answer, evaluate, record_evaluation
+from evaluation.results.spool import Spool
+from evaluation.samplers.hf import HFSampler
+from training.base_models import resolve_model
+from training.checkpoints import STUDENT_FILE, CheckpointError, segment_report, write_json
+from training.learners.hf import load_weights, trainable_copy
+from training.learners.loading import fix_numerics, load_base, load_renderer
+from training.sources import load_sources
+from training.spec import RunSpec
+
+ROLE = "evaluator"
+
+
+def evaluate_segment(
+    spec: RunSpec,
+    run_id: str,
+    run_dir: Path,
+    segment: int | None,
+    *,
+    cache: Path,
+    benchmarks_root: Path | None,
+    attempt: int,
+) -> dict[str, Any]:
+    """Evaluates the checkpoint of a done segment (None: the untrained model) and returns what its marker holds.
+
+    An evaluation that is done already is only reported. Raises CheckpointError when there is no such checkpoint.
+    """
+    weights, update, cost = None, 0, {}
+    if segment is not None:
+        report = segment_report(run_dir, segment)
+        if report is None:
+            raise CheckpointError(f"segment {segment} of {run_dir} is not done: there is nothing to evaluate")
+        weights, update, cost = run_dir / report.checkpoint / STUDENT_FILE, report.last_update, report.cost
+    marker = marker_file(run_dir, update)
+    if marker.exists():
+        return json.loads(marker.read_text())
+    with Spool(run_dir, role=ROLE, attempt=attempt) as spool:
+        return evaluate_checkpoint(
+            spec, run_id, run_dir, weights, update, cost, spool, cache=cache, benchmarks_root=benchmarks_root
+        )
+
+
+def evaluate_checkpoint(
+    spec: RunSpec,
+    run_id: str,
+    run_dir: Path,
+    weights: Path | None,
+    update: int,
+    cost: Mapping[str, float],
+    spool: Spool,
+    *,
+    cache: Path,
+    benchmarks_root: Path | None,
+) -> dict[str, Any]:
+    """Answers and grades every benchmark of ``spec.evaluation`` with ``weights`` (None: the base model).
+
+    The student never sees privileged context here. Writes ``evaluations/<update>.json`` last: {update, seconds,
+    benchmarks: {name: {problems, answers, passed, not_scored}}}, which is also returned.
+    """
+    began = time.perf_counter()
+    device = fix_numerics(spec.compute)
+    sources = load_sources(spec, benchmarks_root)
+    resolved = resolve_model(spec.model, cache)
+    base = load_base(resolved.path, resolved.content_hash, device)
+    renderer = load_renderer(resolved, base, spec.model.system_prompt)
+    sampler = HFSampler(
+        _answering_model(base, weights, spec),
+        end_ids=renderer.end_ids,
+        pad_id=renderer.pad_id,
+        max_rows=spec.compute.sampling_rows,
+    )
+    counts: dict[str, dict[str, int]] = {}
+    for name, (benchmark, problems) in sources.evaluations.items():
+        started = time.perf_counter()
+        answers = evaluate(
+            sampler,
+            renderer.student_ids,
+            renderer.decode,
+            benchmark,
+            problems,
+            samples=spec.evaluation.samples,
+            sampling=spec.evaluation.sampling,
+            seed=spec.seed,
+        )
+        seconds = time.perf_counter() - started
+        record_evaluation(
+            spool, run_dir, run_id, update, benchmark, spec.evaluation.split, problems, answers, cost, seconds
+        )
+        counts[name] = _count(answers, len(problems))
+    marker = {"update": update, "seconds": time.perf_counter() - began, "benchmarks": counts}
+    write_json(marker_file(run_dir, update), marker)
+    return marker
+
+
+def marker_file(run_dir: Path, update: int) -> Path:
+    """The file whose presence says that the checkpoint after ``update`` is evaluated."""
+    return run_dir / "evaluations" / f"{update}.json"
+
+
+def _answering_model(base: PreTrainedModel, weights: Path | None, spec: RunSpec) -> PreTrainedModel:
+    from safetensors.torch import load_file
+
+    low = spec.compute.precision == "bfloat16_autocast"
+    if weights is None and not low:
+        return base
+    model = trainable_copy(base).requires_grad_(False)
+    if weights is not None:
+        load_weights(model, load_file(weights))
+    return model.to(torch.bfloat16) if low else model
+
+
+def _count(answers: Sequence[Answer], problems: int) -> dict[str, int]:
+    verdicts = Counter(answer.grade.verdict for answer in answers)
+    return {
+        "problems": problems,
+        "answers": len(answers),
+        "passed": verdicts["pass"],
+        "not_scored": verdicts["not_scored"],
+    }

@@ -1,0 +1,1 @@
+"""Whose weights learn and whose look: the learner port and its adapters."""

@@ -1,0 +1,104 @@
+"""Rollouts: drawn from the student, graded, and carried as token ids (text serves grading and records only)."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from evaluation.benchmarks.base import Benchmark
+from evaluation.grading.batch import grade_many
+from evaluation.problems import Grade, Problem
+from evaluation.samplers.base import Completion, Sampler, SampleRequest, SamplingParams
+from training.losses.advantages import GroupAdvantages, group_advantages
+from training.method import GroupAdvantage
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """One response of the student to one problem; ``group`` is the problem's place in the update's batch."""
+
+    problem: Problem
+    group: int
+    prompt_ids: tuple[int, ...]
+    completion: Completion
+    text: str | None = None
+    grade: Grade | None = None
+
+    @property
+    def truncated(self) -> bool:
+        return self.completion.finish_reason == "length"
+
+    @property
+    def reward(self) -> float | None:
+        """The grade's score; None where the grader could not score."""
+        if self.grade is None or self.grade.verdict == "not_scored":
+            return None
+        return self.grade.score
+
+
+def request_seed(run_seed: int, update: int, index: int) -> int:
+    """Seed of one request, 0 to 2^63 − 1: a stable hash of the run's seed, the update and the place in its batch."""
+    digest = hashlib.blake2b(f"rollout {run_seed} {update} {index}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") >> 1
+
+
+def sample_rollouts(
+    sampler: Sampler,
+    problems: Sequence[Problem],
+    prompts: Sequence[tuple[int, ...]],
+    *,
+    group_size: int,
+    params: SamplingParams,
+    run_seed: int,
+    update: int,
+) -> list[Rollout]:
+    """``group_size`` rollouts of each problem, problem by problem. ``prompts`` are the student's prompt ids."""
+    rows = [(group, problems[group]) for group in range(len(problems)) for _ in range(group_size)]
+    requests = [
+        SampleRequest(prompts[group], request_seed(run_seed, update, index)) for index, (group, _) in enumerate(rows)
+    ]
+    completions = sampler.sample(requests, params)
+    return [
+        Rollout(problem, group, prompts[group], completion)
+        for (group, problem), completion in zip(rows, completions, strict=True)
+    ]
+
+
+def grade_rollouts(
+    rollouts: Sequence[Rollout], benchmark: Benchmark, decode: Callable[[Sequence[int]], str]
+) -> list[Rollout]:
+    """The rollouts with their text and grade. ``decode`` turns response ids (end token included) into text."""
+    texts = [decode(rollout.completion.token_ids) for rollout in rollouts]
+    grades = grade_many(benchmark, [(rollout.problem, text) for rollout, text in zip(rollouts, texts, strict=True)])
+    return [
+        replace(rollout, text=text, grade=grade) for rollout, text, grade in zip(rollouts, texts, grades, strict=True)
+    ]
+
+
+def rollout_advantages(rollouts: Sequence[Rollout], advantage: GroupAdvantage) -> GroupAdvantages:
+    """Advantage of each rollout within its group; rollouts that are not scored have 0 and are not kept."""
+    rewards = [rollout.reward for rollout in rollouts]
+    return group_advantages(
+        torch.tensor([0.0 if reward is None else reward for reward in rewards]),
+        torch.tensor([rollout.group for rollout in rollouts]),
+        torch.tensor([reward is not None for reward in rewards]),
+        divide_by_std=advantage.divide_by_std,
+        epsilon=advantage.epsilon,
+    )
+
+
+def rollout_metrics(rollouts: Sequence[Rollout]) -> dict[str, float | None]:
+    """reward_mean and pass_rate (of scored rollouts), unscored_rate, completion_tokens_mean, truncated_fraction."""
+    rewards = [rollout.reward for rollout in rollouts if rollout.reward is not None]
+    passed = [rollout.grade.verdict == "pass" for rollout in rollouts if rollout.grade and rollout.reward is not None]
+    count = len(rollouts)
+    return {
+        "reward_mean": sum(rewards) / len(rewards) if rewards else None,
+        "pass_rate": sum(passed) / len(passed) if passed else None,
+        "unscored_rate": (count - len(rewards)) / count,
+        "completion_tokens_mean": sum(len(rollout.completion.token_ids) for rollout in rollouts) / count,
+        "truncated_fraction": sum(rollout.truncated for rollout in rollouts) / count,
+    }
