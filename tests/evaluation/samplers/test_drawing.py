@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,8 +16,14 @@ from evaluation.samplers.base import SamplingParams
 from evaluation.samplers.drawing import draw, kept, uniforms
 
 
-def _params(**changes: float) -> SamplingParams:
+def _params(**changes: Any) -> SamplingParams:
     return SamplingParams(max_new_tokens=1, **changes)
+
+
+def _kept(probabilities: torch.Tensor, **changes: Any) -> list[list[bool]]:
+    keep = kept(probabilities, _params(**changes))
+    assert keep is not None
+    return keep.tolist()
 
 
 def test_uniforms_are_a_function_of_seed_and_position_only() -> None:
@@ -44,24 +51,24 @@ def test_a_seed_out_of_range_is_refused(seed: int) -> None:
 @pytest.mark.parametrize(
     "params", [dict(top_k=5), dict(top_p=0.7), dict(min_p=0.1), dict(top_k=9, top_p=0.6, min_p=0.05)]
 )
-def test_filters_keep_what_the_filters_of_transformers_keep(params: dict[str, float]) -> None:
+def test_filters_keep_what_the_filters_of_transformers_keep(params: dict[str, Any]) -> None:
     logits = torch.randn(200, 30, generator=torch.Generator().manual_seed(0)) * 2
     expected = logits
-    for name, warper in (("top_k", TopKLogitsWarper), ("top_p", TopPLogitsWarper), ("min_p", MinPLogitsWarper)):
+    warpers: Any = (("top_k", TopKLogitsWarper), ("top_p", TopPLogitsWarper), ("min_p", MinPLogitsWarper))
+    for name, warper in warpers:
         if name in params:
             expected = warper(params[name])(torch.zeros(200, 1, dtype=torch.long), expected)
-    keep = kept(logits.softmax(-1), _params(**params))
-    assert torch.equal(keep, expected.isfinite())
+    assert _kept(logits.softmax(-1), **params) == expected.isfinite().tolist()
 
 
 def test_filters_by_hand() -> None:
     probabilities = torch.tensor([[0.4, 0.3, 0.2, 0.1]])
     assert kept(probabilities, _params()) is None
-    assert kept(probabilities, _params(top_p=0.65)).tolist() == [[True, True, False, False]]
+    assert _kept(probabilities, top_p=0.65) == [[True, True, False, False]]
     # top-k first: the rest renormalises to 4/7, 3/7, so 0.5 needs only the first.
-    assert kept(probabilities, _params(top_k=2, top_p=0.5)).tolist() == [[True, False, False, False]]
-    assert kept(probabilities, _params(min_p=0.5)).tolist() == [[True, True, True, False]]
-    assert kept(probabilities, _params(top_p=1e-9)).tolist() == [[True, False, False, False]]
+    assert _kept(probabilities, top_k=2, top_p=0.5) == [[True, False, False, False]]
+    assert _kept(probabilities, min_p=0.5) == [[True, True, True, False]]
+    assert _kept(probabilities, top_p=1e-9) == [[True, False, False, False]]
 
 
 def test_the_inverse_cdf_by_hand() -> None:
