@@ -8,7 +8,7 @@ import pytest
 
 from evaluation.benchmarks import BENCHMARKS
 from evaluation.benchmarks.addition import ADDITION, DEFAULT_TRAIN, HELD_OUT, solution_text
-from evaluation.problems import Problem
+from evaluation.problems import Problem, Split
 
 
 def operands(problem: Problem) -> frozenset[str]:
@@ -21,7 +21,7 @@ def test_the_worked_example() -> None:
 
 
 @pytest.mark.parametrize("split", ADDITION.splits)
-def test_solutions_are_right_by_integer_arithmetic(split: str) -> None:
+def test_solutions_are_right_by_integer_arithmetic(split: Split) -> None:
     for problem in ADDITION.load(split, limit=500):
         question = problem.prompt[0].content
         first, second = question.split("+")
@@ -68,12 +68,12 @@ def test_the_held_out_sets_never_change() -> None:
 
 
 def test_more_training_problems_than_exist_are_refused() -> None:
-    with pytest.raises(ValueError, match="1000000 training problems asked for, there are 999[0-9]{3}"):
+    with pytest.raises(ValueError, match="1000000 training problems asked for, there are 999201"):
         ADDITION.load("train", limit=1_000_000)
 
 
 @pytest.mark.parametrize("split", ADDITION.splits)
-def test_every_gold_solution_passes(split: str) -> None:
+def test_every_gold_solution_passes(split: Split) -> None:
     for problem in ADDITION.load(split, limit=300):
         assert problem.solution is not None
         grade = ADDITION.grade(problem, problem.solution)

@@ -34,7 +34,7 @@ def test_another_seed_gives_another_model() -> None:
 
 def test_the_loss_falls_and_progress_is_reported() -> None:
     seen: list[tuple[int, int, str]] = []
-    mid_train(MINI.model_copy(update={"steps": 40}), lambda *report: seen.append(report))
+    mid_train(MINI.model_copy(update={"steps": 40}), lambda done, total, figure: seen.append((done, total, figure)))
     assert [report[:2] for report in seen] == [(step, 40) for step in range(1, 41)]
     losses = [float(report[2].removeprefix("loss ")) for report in seen]
     assert losses[0] == pytest.approx(math.log(56), abs=0.3), "an untrained model is near uniform over 56 tokens"
@@ -59,7 +59,7 @@ def test_the_architecture_has_the_stated_size() -> None:
 
 def test_a_head_that_vllm_refuses_is_refused() -> None:
     with pytest.raises(ValueError, match="head_dim"):
-        Recipe(head_dim=16)
+        Recipe.model_validate({"head_dim": 16})
 
 
 def test_every_field_enters_the_recipe_hash() -> None:

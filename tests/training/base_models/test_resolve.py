@@ -48,7 +48,7 @@ def test_a_spec_may_set_its_own_privileged_template(tmp_path: Path) -> None:
 def test_another_recipe_is_built_once_into_the_cache(tmp_path: Path) -> None:
     resolved = resolve(MINI, tmp_path)
     recipe = recipe_of(MINI)
-    assert recipe is not None and recipe.layers == 1 and recipe.seed == BASE_MODELS["tiny-small"].recipe.seed
+    assert recipe is not None and recipe.layers == 1 and recipe.seed == 2
     assert resolved.path == tmp_path / "base_models" / f"tiny-small-{recipe.content_hash()[:16]}"
     AutoModelForCausalLM.from_pretrained(resolved.path)
     written = (resolved.path / "model.safetensors").stat().st_mtime_ns
@@ -57,8 +57,9 @@ def test_another_recipe_is_built_once_into_the_cache(tmp_path: Path) -> None:
 
 
 def test_changes_that_restate_the_recipe_give_the_shipped_model(tmp_path: Path) -> None:
-    seed = BASE_MODELS["tiny-demo"].recipe.seed
-    assert resolve(f"tiny-demo@seed={seed}", tmp_path).path == BASE_MODELS["tiny-demo"].shipped
+    recipe = recipe_of("tiny-demo")
+    assert recipe is not None
+    assert resolve(f"tiny-demo@seed={recipe.seed}", tmp_path).path == BASE_MODELS["tiny-demo"].shipped
 
 
 def test_a_local_folder_is_itself(own_folder: Path, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -44,7 +45,7 @@ def test_it_is_an_ordinary_hugging_face_model(entry: BaseModelEntry) -> None:
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     assert isinstance(model, Qwen3ForCausalLM) and model.dtype == torch.float32
     assert sum(weight.numel() for weight in model.parameters()) == PARAMETERS[entry.name]
-    assert model.get_output_embeddings().weight is model.get_input_embeddings().weight
+    assert model.lm_head.weight is model.model.embed_tokens.weight
     config = AutoConfig.from_pretrained(folder)
     assert config.head_dim == recipe.head_dim >= 32
     assert config._attn_implementation == model.config._attn_implementation == "eager"
@@ -53,7 +54,7 @@ def test_it_is_an_ordinary_hugging_face_model(entry: BaseModelEntry) -> None:
         VOCABULARY[END],
         VOCABULARY[PAD],
     )
-    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer: Any = AutoTokenizer.from_pretrained(folder)
     assert len(tokenizer) == config.vocab_size == len(VOCABULARY)
 
 

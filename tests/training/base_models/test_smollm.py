@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -59,7 +60,7 @@ def test_it_converts_once_loads_offline_and_reads_its_context() -> None:
     resolved = resolve_model(ModelSpec(name=NAME), cache)
     assert resolve_model(ModelSpec(name=NAME), cache) == resolved
     model = AutoModelForCausalLM.from_pretrained(resolved.path)
-    tokenizer = AutoTokenizer.from_pretrained(resolved.path)
+    tokenizer: Any = AutoTokenizer.from_pretrained(resolved.path)
     assert isinstance(model, LlamaForCausalLM) and model.dtype == torch.bfloat16
     assert sum(weight.numel() for weight in model.parameters()) == 134_515_008
     assert (model.config.bos_token_id, model.config.eos_token_id, model.config.pad_token_id) == (1, 2, 2)
