@@ -1,7 +1,7 @@
 """Two-digit additions in plain words, for small instruction-tuned models.
 
-``What is 59 + 63? Answer in one short sentence.`` with the worked sum ``59 + 63 = 122`` as its solution. The answer is the last number of the text,
-strictly (see ``evaluation.grading.exact.grade_last_integer``).
+``What is 59 + 63? Answer in one short sentence.`` with the worked sum ``59 + 63 = 122`` as its solution. The answer is
+the last number of the text, strictly (see ``evaluation.grading.exact.grade_last_integer``).
 
 The 8,100 ordered questions over 10..99 are put in one fixed random order: 64 for the test split, 64 for validation,
 and the rest, without the operand pairs of held-out questions in either order, for training.

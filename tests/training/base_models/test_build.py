@@ -58,8 +58,9 @@ def test_the_architecture_has_the_stated_size() -> None:
 
 
 def test_a_head_that_vllm_refuses_is_refused() -> None:
+    below: dict[str, int] = {"head_dim": 16}
     with pytest.raises(ValueError, match="head_dim"):
-        Recipe.model_validate({"head_dim": 16})
+        Recipe.model_validate(below)
 
 
 def test_every_field_enters_the_recipe_hash() -> None:
