@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import comb, sqrt
 from statistics import NormalDist
 
@@ -29,6 +30,7 @@ MOST_ENUMERATED = 22
 FEWEST_SEEDS = 3
 """Below this no interval over seeds is given: show the dots."""
 _CHUNK = 500
+"""Resamples done at once: bounds memory."""
 
 Floats = NDArray[np.float64]
 
@@ -250,22 +252,28 @@ def bootstrap_means(
     seeds, units = sums.shape
     if units == 0:
         raise ValueError("nothing to resample: no problem has a score")
-    rng = np.random.default_rng(seed)
+    drawn_units = _draws(resamples, units, seed)
+    weights = _draws(resamples, seeds, seed + 1) if resample_seeds else np.ones((resamples, seeds))
     means = np.empty(resamples)
-    for start in range(0, resamples, _CHUNK):
-        size = min(_CHUNK, resamples - start)
-        drawn = _draw(rng, size, units)
+    for rows in (slice(start, start + _CHUNK) for start in range(0, resamples, _CHUNK)):
+        drawn = drawn_units[rows].astype(float)
         with np.errstate(invalid="ignore"):
             per_seed = (drawn @ sums.T) / (drawn @ counts.T)
-        weights = _draw(rng, size, seeds) if resample_seeds else np.ones((size, seeds))
-        means[start : start + size] = np.where(weights > 0, per_seed * weights, 0.0).sum(1) / seeds
+        means[rows] = np.where(weights[rows] > 0, per_seed * weights[rows], 0.0).sum(1) / seeds
     return means
 
 
-def _draw(rng: np.random.Generator, rows: int, units: int) -> Floats:
-    """How often each unit is drawn in ``rows`` resamples of ``units`` with replacement: [rows, units]."""
-    drawn = rng.integers(0, units, (rows, units)) + np.arange(rows)[:, None] * units
-    return np.bincount(drawn.ravel(), minlength=rows * units).reshape(rows, units).astype(float)
+@lru_cache(maxsize=4)
+def _draws(resamples: int, units: int, seed: int) -> NDArray[np.uint32]:
+    """How often each unit is drawn, with replacement: [resamples, units]. Kept, for a table asks for the same again."""
+    rng = np.random.default_rng(seed)
+    draws = np.empty((resamples, units), np.uint32)
+    for start in range(0, resamples, _CHUNK):
+        rows = min(_CHUNK, resamples - start)
+        drawn = rng.integers(0, units, (rows, units)) + np.arange(rows)[:, None] * units
+        draws[start : start + rows] = np.bincount(drawn.ravel(), minlength=rows * units).reshape(rows, units)
+    draws.flags.writeable = False
+    return draws
 
 
 def seed_interval(

@@ -111,6 +111,8 @@ def arrow_tables(kind: str, lines: Sequence[Mapping[str, Any]], writers: Sequenc
     columns |= _provenance(lines, writers)
     tables = {TABLES[kind]: pa.table(columns)}
     if kind == "step":
+        gaps = [sum(value is None for value in item["metrics"].values()) for item in data]
+        tables["step_costs"] = tables["step_costs"].append_column("non_finite_metrics", pa.array(gaps, pa.int64()))
         tables["steps"] = _metrics(lines, writers)
     return tables
 

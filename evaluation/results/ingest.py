@@ -72,16 +72,18 @@ def rebuild(store: Path, *, wait: float | None = None) -> IngestReport:
 
 def _ingest(files: Store, *, from_scratch: bool, publish: bool) -> IngestReport:
     start = time.perf_counter()
-    rebuilt = from_scratch or not _has_current_schema(files)
-    if rebuilt:
+    pass_, published = None, False
+    if not from_scratch:
+        with connect_writer(files.database) as con:
+            if _has_current_schema(con):
+                pass_ = _run_pass(con, files)
+                published = publish and publish_connection(con, files)
+    rebuilt = pass_ is None
+    if pass_ is None:
         pass_ = _rebuild(files)
-    else:
-        with connect_writer(files.database) as con:
-            pass_ = _run_pass(con, files)
-    published = False
-    if publish:
-        with connect_writer(files.database) as con:
-            published = publish_connection(con, files)
+        if publish:
+            with connect_writer(files.database) as con:
+                published = publish_connection(con, files)
     return IngestReport(
         files=pass_.files,
         lines=pass_.lines,
@@ -94,14 +96,13 @@ def _ingest(files: Store, *, from_scratch: bool, publish: bool) -> IngestReport:
     )
 
 
-def _has_current_schema(files: Store) -> bool:
+def _has_current_schema(con: duckdb.DuckDBPyConnection) -> bool:
     """Create the tables of a new database; False when the tables are those of another version."""
-    with connect_writer(files.database) as con:
-        if is_empty(con):
-            create_schema(con)
-        if not schema_is_current(con):
-            return False
-        refresh_views(con)
+    if is_empty(con):
+        create_schema(con)
+    if not schema_is_current(con):
+        return False
+    refresh_views(con)
     return True
 
 
@@ -203,17 +204,18 @@ class _Pass:
         """Facts, quarantine and ledger in one transaction, or none of them."""
         if not self._touched:
             return
-        runs = {fact["run_id"] for facts in self._good.values() for fact in facts}
+        touched = {(fact["run_id"], TABLES[kind]) for kind, facts in self._good.items() for fact in facts}
         self.con.begin()
         for state in self._forgotten:
-            runs |= self._forget(state)
+            touched |= self._forget(state)
         for kind, facts in self._good.items():
             for table, rows in arrow_tables(kind, facts, self._writers[kind]).items():
                 self._insert(table, rows)
         if self._bad:
             self._insert("quarantine", self._quarantine())
-        if runs:
-            self._insert("unsettled", pa.table({"run_id": pa.array(sorted(runs), pa.string())}))
+        if touched:
+            runs, tables = zip(*sorted(touched), strict=True)
+            self._insert("unsettled", pa.table({"run_id": pa.array(runs), "fact_table": pa.array(tables)}))
         write_ledger(self.con, self._touched.values())
         if self._held or self._forgotten:
             self.con.execute("UPDATE schema_version SET revision = revision + 1")
@@ -241,14 +243,14 @@ class _Pass:
             }
         )
 
-    def _forget(self, state: SpoolState) -> set[str]:
-        """Delete what was read from a spool that is no longer the same; returns the runs it spoke of."""
-        runs: set[str] = set()
+    def _forget(self, state: SpoolState) -> set[tuple[str, str]]:
+        """Delete what was read from a spool that is no longer the same; returns the runs and tables touched."""
+        touched: set[tuple[str, str]] = set()
         for table in [*TABLES.values(), "steps"]:
             gone = self.con.execute(f"DELETE FROM {table} WHERE writer = ? RETURNING run_id", [state.writer]).fetchall()
-            runs |= {row[0] for row in gone}
+            touched |= {(row[0], table) for row in gone}
         self.con.execute("DELETE FROM quarantine WHERE file = ?", [state.file])
-        return runs
+        return touched
 
 
 def _note(state: SpoolState, fact: dict[str, Any]) -> None:

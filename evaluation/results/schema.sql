@@ -69,6 +69,7 @@ CREATE TABLE step_costs (
     flop DOUBLE,
     wall_seconds DOUBLE,
     gpu_seconds DOUBLE,
+    non_finite_metrics BIGINT NOT NULL,
     happened_at TIMESTAMP NOT NULL,
     attempt INTEGER NOT NULL,
     writer VARCHAR NOT NULL,
@@ -214,5 +215,57 @@ CREATE TABLE quarantine (
     found_at TIMESTAMP NOT NULL
 );
 
--- Runs with new facts whose superseded rows have not been marked yet; empty in every published snapshot.
-CREATE TABLE unsettled (run_id VARCHAR NOT NULL);
+-- The rows of the *_computed views, kept up to date by the ingestor; views.sql says why.
+CREATE TABLE problem_scores_stored (
+    run_id VARCHAR NOT NULL,
+    update BIGINT NOT NULL,
+    benchmark VARCHAR NOT NULL,
+    split VARCHAR NOT NULL,
+    problem_id VARCHAR NOT NULL,
+    cluster VARCHAR,
+    n_answers BIGINT NOT NULL,
+    n_scored BIGINT NOT NULL,
+    n_passed BIGINT NOT NULL,
+    n_unscored BIGINT NOT NULL,
+    accuracy DOUBLE,
+    score DOUBLE,
+    lenient_accuracy DOUBLE,
+    format_rate DOUBLE,
+    truncated_rate DOUBLE NOT NULL,
+    completion_tokens DOUBLE NOT NULL
+);
+
+CREATE TABLE scores_stored (
+    run_id VARCHAR NOT NULL,
+    update BIGINT NOT NULL,
+    benchmark VARCHAR NOT NULL,
+    split VARCHAR NOT NULL,
+    accuracy DOUBLE,
+    standard_error DOUBLE,
+    score DOUBLE,
+    lenient_accuracy DOUBLE,
+    format_rate DOUBLE,
+    truncated_rate DOUBLE NOT NULL,
+    completion_tokens DOUBLE NOT NULL,
+    n_problems BIGINT NOT NULL,
+    n_scored_problems BIGINT NOT NULL,
+    n_clusters BIGINT NOT NULL,
+    n_answers BIGINT NOT NULL,
+    n_unscored BIGINT NOT NULL,
+    unscored_rate DOUBLE NOT NULL,
+    samples_per_problem BIGINT,
+    complete BOOLEAN NOT NULL,
+    rollout_tokens BIGINT,
+    reference_tokens BIGINT,
+    teacher_tokens BIGINT,
+    auxiliary_tokens BIGINT,
+    trained_tokens BIGINT,
+    flop DOUBLE,
+    wall_seconds DOUBLE,
+    gpu_seconds DOUBLE,
+    evaluation_seconds DOUBLE,
+    evaluated_at TIMESTAMP
+);
+
+-- Which facts of which runs are new and not settled yet; empty in every published snapshot.
+CREATE TABLE unsettled (run_id VARCHAR NOT NULL, fact_table VARCHAR NOT NULL);

@@ -1,5 +1,12 @@
 -- The public surface: every number a table or page shows is one of these views or made from them.
 -- Each fact counts once: latest_* keep the highest attempt of each fact (then the last written).
+-- The two *_computed views make scores from answers and grades; the ingestor keeps their rows in *_stored tables,
+-- because a page that reads millions of answers must not compute them again. The tests compare the two.
+
+-- Sums of fractions are taken over integers (units of 1e-15): they do not depend on the order of the rows, so that
+-- a rebuilt database has the same bits. Beyond +-1e15 a score is cut, which keeps one absurd value from stopping all.
+CREATE OR REPLACE MACRO fixed(x) AS (greatest(least(x, 1e15), -1e15) * 1e15)::HUGEINT;
+CREATE OR REPLACE MACRO from_fixed(x) AS x / 1e15;
 
 CREATE OR REPLACE VIEW latest_runs AS
 SELECT * EXCLUDE (superseded) FROM runs WHERE NOT superseded;
@@ -45,19 +52,21 @@ SELECT
 FROM latest_answers a
 LEFT JOIN (SELECT * FROM latest_grades WHERE is_current) g USING (run_id, answer_key);
 
-CREATE OR REPLACE VIEW problem_scores AS
+CREATE OR REPLACE VIEW problem_scores_computed AS
 SELECT
-    s.*,
-    p.cluster
+    s.run_id, s.update, s.benchmark, s.split, s.problem_id, p.cluster,
+    s.n_answers, s.n_scored, s.n_passed, s.n_answers - s.n_scored AS n_unscored,
+    s.n_passed / nullif(s.n_scored, 0) AS accuracy,
+    from_fixed(s.score) / nullif(s.n_score, 0) AS score,
+    s.lenient_accuracy, s.format_rate, s.truncated_rate, s.completion_tokens
 FROM (
     SELECT
         run_id, update, benchmark, split, problem_id,
         count(*) AS n_answers,
         count(*) FILTER (verdict <> 'not_scored') AS n_scored,
         count(*) FILTER (verdict = 'pass') AS n_passed,
-        count(*) FILTER (verdict = 'not_scored') AS n_unscored,
-        avg((verdict = 'pass')::INTEGER) FILTER (verdict <> 'not_scored') AS accuracy,
-        avg(score) FILTER (verdict <> 'not_scored') AS score,
+        sum(fixed(score)) FILTER (verdict <> 'not_scored') AS score,
+        count(score) FILTER (verdict <> 'not_scored') AS n_score,
         avg((lenient = 'pass')::INTEGER) FILTER (lenient <> 'not_scored') AS lenient_accuracy,
         avg(well_formed::INTEGER) AS format_rate,
         avg((finish_reason = 'length')::INTEGER) AS truncated_rate,
@@ -67,72 +76,68 @@ FROM (
 ) s
 LEFT JOIN latest_problems p USING (run_id, benchmark, split, problem_id);
 
-CREATE OR REPLACE VIEW scores AS
-WITH per_cluster AS (
-    SELECT
-        s.run_id, s.update, s.benchmark, s.split,
-        count(*) AS n_problems,
-        count(accuracy) AS n_scored_problems,
-        sum(n_answers) AS n_answers,
-        sum(n_unscored) AS n_unscored,
-        sum(accuracy) AS accuracy,
-        -- Deviations from the mean over problems, summed within a cluster (a problem without one is its own).
-        sum(accuracy - mean_accuracy) AS deviation,
-        sum(score) AS score, count(score) AS n_score,
-        sum(lenient_accuracy) AS lenient_accuracy, count(lenient_accuracy) AS n_lenient,
-        sum(format_rate) AS format_rate, count(format_rate) AS n_format,
-        sum(truncated_rate) AS truncated_rate,
-        sum(completion_tokens) AS completion_tokens
-    FROM (
-        SELECT *, avg(accuracy) OVER (PARTITION BY run_id, update, benchmark, split) AS mean_accuracy
-        FROM problem_scores
-    ) s
-    GROUP BY s.run_id, s.update, s.benchmark, s.split, coalesce('c:' || cluster, 'p:' || problem_id)
-), totals AS (
-    SELECT
-        run_id, update, benchmark, split,
-        sum(n_problems)::BIGINT AS n_problems,
-        sum(n_scored_problems)::BIGINT AS n_scored_problems,
-        count(*) FILTER (n_scored_problems > 0) AS n_clusters,
-        sum(n_answers)::BIGINT AS n_answers,
-        sum(n_unscored)::BIGINT AS n_unscored,
-        sum(accuracy) / nullif(sum(n_scored_problems), 0) AS accuracy,
-        sum(deviation * deviation) AS squares,
-        sum(score) / nullif(sum(n_score), 0) AS score,
-        sum(lenient_accuracy) / nullif(sum(n_lenient), 0) AS lenient_accuracy,
-        sum(format_rate) / nullif(sum(n_format), 0) AS format_rate,
-        sum(truncated_rate) / sum(n_problems) AS truncated_rate,
-        sum(completion_tokens) / sum(n_problems) AS completion_tokens
-    FROM per_cluster
-    GROUP BY run_id, update, benchmark, split
-)
+CREATE OR REPLACE VIEW problem_scores AS SELECT * FROM problem_scores_stored;
+
+CREATE OR REPLACE VIEW scores_computed AS
 SELECT
-    t.run_id, t.update, t.benchmark, t.split,
-    t.accuracy,
-    CASE WHEN t.n_clusters > 1
-         THEN sqrt(t.squares * t.n_clusters / (t.n_clusters - 1)) / t.n_scored_problems END AS standard_error,
-    t.score, t.lenient_accuracy, t.format_rate,
-    t.n_problems, t.n_scored_problems, t.n_clusters, t.n_answers, t.n_unscored,
+    run_id, update, benchmark, split,
+    from_fixed(t.accuracy) / nullif(t.n_scored_problems, 0) AS accuracy,
+    -- sqrt(sum of squared deviations, each summed over its cluster, * C / (C - 1)) / n
+    CASE WHEN len(t.units) > 1 THEN sqrt(
+        list_sum(list_transform(
+            t.units, lambda u: from_fixed(u.accuracy - u.n * t.accuracy / t.n_scored_problems) ** 2
+        )) * len(t.units) / (len(t.units) - 1)
+    ) / t.n_scored_problems END AS standard_error,
+    from_fixed(t.score) / nullif(t.n_score, 0) AS score,
+    from_fixed(t.lenient_accuracy) / nullif(t.n_lenient, 0) AS lenient_accuracy,
+    from_fixed(t.format_rate) / nullif(t.n_format, 0) AS format_rate,
+    from_fixed(t.truncated_rate) / t.n_problems AS truncated_rate,
+    from_fixed(t.completion_tokens) / t.n_problems AS completion_tokens,
+    t.n_problems, t.n_scored_problems, coalesce(len(t.units), 0) AS n_clusters, t.n_answers, t.n_unscored,
     t.n_unscored / t.n_answers AS unscored_rate,
-    t.truncated_rate, t.completion_tokens,
     e.samples_per_problem,
     -- Whole: the evaluation says it ended, and every answer it announced is here.
     coalesce(e.problems = t.n_problems AND e.problems * e.samples_per_problem = t.n_answers, false) AS complete,
     e.rollout_tokens, e.reference_tokens, e.teacher_tokens, e.auxiliary_tokens, e.trained_tokens,
     e.flop, e.wall_seconds, e.gpu_seconds,
     e.seconds AS evaluation_seconds, e.happened_at AS evaluated_at
-FROM totals t
+FROM (
+    SELECT
+        run_id, update, benchmark, split,
+        sum(n_problems)::BIGINT AS n_problems,
+        sum(n_scored_problems)::BIGINT AS n_scored_problems,
+        sum(n_answers)::BIGINT AS n_answers,
+        sum(n_unscored)::BIGINT AS n_unscored,
+        sum(accuracy) AS accuracy,
+        sum(score) AS score, sum(n_score)::BIGINT AS n_score,
+        sum(lenient_accuracy) AS lenient_accuracy, sum(n_lenient)::BIGINT AS n_lenient,
+        sum(format_rate) AS format_rate, sum(n_format)::BIGINT AS n_format,
+        sum(truncated_rate) AS truncated_rate,
+        sum(completion_tokens) AS completion_tokens,
+        list({'accuracy': accuracy, 'n': n_scored_problems} ORDER BY unit) FILTER (n_scored_problems > 0) AS units
+    FROM (
+        -- Summed within a cluster; a problem that shares none is a cluster of its own.
+        SELECT
+            run_id, update, benchmark, split, coalesce('c:' || cluster, 'p:' || problem_id) AS unit,
+            count(*) AS n_problems, count(accuracy) AS n_scored_problems,
+            sum(n_answers) AS n_answers, sum(n_unscored) AS n_unscored,
+            sum(fixed(accuracy)) AS accuracy,
+            sum(fixed(score)) AS score, count(score) AS n_score,
+            sum(fixed(lenient_accuracy)) AS lenient_accuracy, count(lenient_accuracy) AS n_lenient,
+            sum(fixed(format_rate)) AS format_rate, count(format_rate) AS n_format,
+            sum(fixed(truncated_rate)) AS truncated_rate,
+            sum(fixed(completion_tokens)) AS completion_tokens
+        FROM problem_scores_stored
+        GROUP BY run_id, update, benchmark, split, unit
+    )
+    GROUP BY run_id, update, benchmark, split
+) t
 LEFT JOIN latest_evaluations e USING (run_id, update, benchmark, split);
+
+CREATE OR REPLACE VIEW scores AS SELECT * FROM scores_stored;
 
 -- 1 - C(n-c, k) / C(n, k) and C(c, k) / C(n, k) as products, for k = 1, 2, 4, ... and k = n.
 CREATE OR REPLACE VIEW pass_at_k AS
-WITH wanted AS (
-    SELECT DISTINCT run_id, update, benchmark, split, k
-    FROM (
-        SELECT run_id, update, benchmark, split, max(n_answers) AS n
-        FROM problem_scores GROUP BY run_id, update, benchmark, split
-    ), unnest(list_append(list_transform(range(0, 1 + floor(log2(n))::BIGINT), lambda i: (2 ** i)::BIGINT), n)) u(k)
-)
 SELECT
     run_id, update, benchmark, split, k,
     avg(1 - list_product(list_transform(range(k), lambda i: (n_scored - n_passed - i) / (n_scored - i))))
@@ -141,7 +146,11 @@ SELECT
         FILTER (n_scored >= k) AS pass_hat_k,
     count(*) FILTER (n_scored >= k) AS n_problems,
     count(*) FILTER (n_scored < k) AS n_excluded
-FROM problem_scores JOIN wanted USING (run_id, update, benchmark, split)
+FROM (
+    SELECT *, max(n_answers) OVER (PARTITION BY run_id, update, benchmark, split) AS n FROM problem_scores
+), unnest(list_distinct(list_append(
+    list_transform(range(0, 1 + floor(log2(n))::BIGINT), lambda i: (2 ** i)::BIGINT), n
+))) u(k)
 GROUP BY run_id, update, benchmark, split, k;
 
 CREATE OR REPLACE VIEW run_status AS
@@ -176,8 +185,8 @@ WITH cell AS (
     SELECT * FROM latest_cells
     QUALIFY row_number() OVER (PARTITION BY run_id ORDER BY written_at DESC, writer DESC, seq DESC) = 1
 ), last_step AS (
-    SELECT * FROM latest_step_costs
-    QUALIFY row_number() OVER (PARTITION BY run_id ORDER BY update DESC) = 1
+    SELECT run_id, max(attempt) AS attempt, sum(non_finite_metrics)::BIGINT AS non_finite, arg_max(c, update) AS c
+    FROM latest_step_costs c GROUP BY run_id
 ), writers AS (
     SELECT
         run_id,
@@ -185,21 +194,18 @@ WITH cell AS (
         sum(bad_lines)::BIGINT AS bad_lines,
         max(last_at) AS last_activity
     FROM ledger GROUP BY run_id
-), gaps AS (
-    SELECT run_id, count(*) AS non_finite FROM latest_steps WHERE value IS NULL GROUP BY run_id
 ), graded AS (
-    SELECT run_id, count(*) AS answers, count(*) FILTER (verdict = 'not_scored') AS unscored
-    FROM graded_answers GROUP BY run_id
+    SELECT run_id, sum(n_answers)::BIGINT AS answers, sum(n_unscored)::BIGINT AS unscored FROM scores GROUP BY run_id
 )
 SELECT
     r.run_id, coalesce(s.status, 'unknown') AS status, s.status_at, nullif(s.error, '') AS error,
     c.plan, c.label, r.method, r.model, r.seed, coalesce(c.is_control, false) AS is_control, c.base_run_id,
-    coalesce(l.update, 0) AS updates,
-    l.rollout_tokens, l.reference_tokens, l.teacher_tokens, l.auxiliary_tokens, l.trained_tokens, l.flop,
-    l.wall_seconds, l.gpu_seconds,
+    coalesce(l.c.update, 0) AS updates,
+    l.c.rollout_tokens, l.c.reference_tokens, l.c.teacher_tokens, l.c.auxiliary_tokens, l.c.trained_tokens, l.c.flop,
+    l.c.wall_seconds, l.c.gpu_seconds,
     coalesce(g.answers, 0) AS answers,
     g.unscored / g.answers AS unscored_rate,
-    coalesce(n.non_finite, 0) AS non_finite_metrics,
+    coalesce(l.non_finite, 0) AS non_finite_metrics,
     coalesce(w.processes, 0) AS processes,
     coalesce(w.bad_lines, 0) AS bad_lines,
     greatest(coalesce(s.attempts, 1), r.attempt, coalesce(l.attempt, 1)) AS attempts,
@@ -209,7 +215,6 @@ LEFT JOIN run_status s USING (run_id)
 LEFT JOIN cell c USING (run_id)
 LEFT JOIN last_step l USING (run_id)
 LEFT JOIN writers w USING (run_id)
-LEFT JOIN gaps n USING (run_id)
 LEFT JOIN graded g USING (run_id);
 
 CREATE OR REPLACE VIEW final_scores AS
