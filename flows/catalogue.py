@@ -60,7 +60,15 @@ def methods_markdown() -> str:
     """The methods as the Markdown table of the README."""
     rows = method_rows()
     columns = ["method", "teacher", "context", "loss", "weighting", "paper", "status"]
-    head = ["method", "teacher weights", "privileged context", "divergence or loss", "token weighting", "paper", "status"]
+    head = [
+        "method",
+        "teacher weights",
+        "privileged context",
+        "divergence or loss",
+        "token weighting",
+        "paper",
+        "status",
+    ]
     lines = ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
     lines += ["| " + " | ".join(_cell(row, column) for column in columns) + " |" for row in rows]
     return "\n".join(lines)
@@ -72,7 +80,9 @@ def _cell(row: dict[str, str], column: str) -> str:
 
 def describe_method(method: Method) -> list[Any]:
     """One method in full: equation, fields with their values, presets, open choices."""
-    fields = Table("field", "value", title="Settings (each one is an ablation: --set FIELD=VALUE)", title_justify="left")
+    fields = Table(
+        "field", "value", title="Settings (each one is an ablation: --set FIELD=VALUE)", title_justify="left"
+    )
     for path, value in flatten(method.model_dump(mode="json", include={"sampling", "batch", "views", "phases"})):
         fields.add_row(path, str(value))
     parts: list[Any] = [

@@ -31,9 +31,12 @@ app = App(
 )
 
 Store = Annotated[Path | None, Parameter(help="Folder of runs and results (default: $STILLROOM_STORE or ./store).")]
+PIPE_WIDTH = 120
+"""Columns of tables that are not printed to a terminal."""
+
 Json = Annotated[bool, Parameter(name="--json", negative=(), help="Print JSON.")]
 
-console = Console()
+console = Console(width=None if sys.stdout.isatty() else PIPE_WIDTH)
 
 
 # --- running -----------------------------------------------------------------------------------------------------
@@ -207,9 +210,7 @@ def compare(
     """
     from flows.report import print_comparison
 
-    print_comparison(
-        read_settings(store).store, plan, benchmark, split, baseline, "json" if json else format, console
-    )
+    print_comparison(read_settings(store).store, plan, benchmark, split, baseline, "json" if json else format, console)
     return 0
 
 
@@ -232,7 +233,9 @@ def query(
     """
     from flows.report import print_query
 
-    print_query(read_settings(store).store, sql, max_rows, timeout, "json" if json else "csv" if csv else "table", console)
+    print_query(
+        read_settings(store).store, sql, max_rows, timeout, "json" if json else "csv" if csv else "table", console
+    )
     return 0
 
 

@@ -15,6 +15,7 @@ from evaluation.results.spool import Spool
 from flows.cluster import current
 from flows.run_folder import RunFolder
 from flows.tasks import evaluate_segment, train_segment
+from training.checkpoints import SegmentReport
 
 
 @flow(
@@ -50,21 +51,28 @@ def experiment(run_id: str, run_dir: str) -> None:
 
 def _train_and_evaluate(folder: RunFolder, attempt: int) -> dict[str, Any]:
     run_id, run_dir = folder.run_id, str(folder.path)
-    evaluations: list[PrefectFuture[Any]] = []
+    evaluations: dict[int, PrefectFuture[Any]] = {}
     if folder.read().spec.method is None:
         if not folder.evaluated(0):
-            evaluations.append(evaluate_segment.submit(run_id, run_dir, None, attempt))
-        return {"updates": 0, "evaluations": [future.result() for future in evaluations]}
+            evaluate_segment.submit(run_id, run_dir, None, attempt).result()
+        return {"updates": 0}
     with current().lease("training") as slot:
         segment, report = 0, None
-        while report is None or not report["finished"]:
+        while report is None or not report.finished:
             segment += 1
             report = folder.segment_report(segment)
             if report is None:
-                report = train_segment(slot, run_id, run_dir, segment, attempt)
-            if not folder.evaluated(report["last_update"]):
-                evaluations.append(evaluate_segment.submit(run_id, run_dir, segment, attempt))
-    for future in evaluations:
+                report = SegmentReport(**train_segment(slot, run_id, run_dir, segment, attempt))
+            if not folder.evaluated(report.last_update):
+                evaluations[segment] = evaluate_segment.submit(run_id, run_dir, segment, attempt)
+            _release_evaluated(folder, evaluations)
+    for number, future in evaluations.items():
         future.result()
-    folder.release_all_but(segment)
-    return {"updates": report["last_update"], "segments": segment, "cost": report["cost"]}
+        folder.release(number)
+    return {"updates": report.last_update, "segments": segment, "cost": report.cost}
+
+
+def _release_evaluated(folder: RunFolder, evaluations: dict[int, PrefectFuture[Any]]) -> None:
+    for number, future in evaluations.items():
+        if future.state.is_completed():
+            folder.release(number)

@@ -269,4 +269,3 @@ def _cell(
         axes=axes,
         position=position,
     )
-

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 
 from evaluation.results.records import PlanCell as PlanCellRecord
@@ -12,7 +13,9 @@ from flows.plan import Cell, Plan, PlanError, expand
 from flows.run_folder import RunFolder, StoredRun
 from flows.settings import Settings
 from training.base_models import ResolvedModel, resolve_model
-from training.sources import Sources, load_sources
+from training.checkpoints import write_json
+from training.contexts.build import check_problems
+from training.sources import Sources, load_sources, sources_key
 from training.spec import ModelSpec, RunSpec
 
 
@@ -70,8 +73,6 @@ class _Checked:
         return self.models[spec]
 
     def source(self, spec: RunSpec) -> Sources:
-        from training.sources import sources_key
-
         key = sources_key(spec)
         if key not in self.sources:
             self.sources[key] = load_sources(spec, self.settings.benchmarks)
@@ -89,6 +90,8 @@ class _Checked:
 def _prepare_cell(cell: Cell, checked: _Checked, settings: Settings) -> PreparedRun:
     model = checked.model(cell.spec.model)
     sources = checked.source(cell.spec)
+    if cell.spec.method is not None:
+        check_problems(cell.spec.method, sources.train)
     checked.check_lengths(cell.spec, model, sources)
     parts = identity(cell.spec, model.content_hash, sources.content_hash)
     key = run_id(cell.spec, parts)
@@ -109,14 +112,10 @@ def record_plan(prepared: PreparedPlan, created_at: float) -> None:
                 spool.append(_run_record(run, created_at))
                 spool.append(RunEvent(run.run_id, 0, "queued", created_at))
             spool.append(_cell_record(run, prepared))
-        from flows.run_folder import write_json
-
         write_json(marker, {"plan": prepared.plan.model_dump(mode="json")})
 
 
 def _plan_hash(plan: Plan) -> str:
-    import hashlib
-
     return hashlib.sha256(plan.model_dump_json(exclude={"resources", "notes", "title"}).encode()).hexdigest()[:12]
 
 
@@ -146,5 +145,3 @@ def _cell_record(run: PreparedRun, prepared: PreparedPlan) -> PlanCellRecord:
         axes=run.cell.axes,
         tags=prepared.plan.tags,
     )
-
-

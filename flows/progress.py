@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -37,7 +38,8 @@ class RunWatcher:
         for file in sorted((self.run.folder.path / "evaluations").glob("*.json"), key=lambda file: int(file.stem)):
             if file.stem not in self._evaluations:
                 self._evaluations.add(file.stem)
-                self.scores = json.loads(file.read_text()).get("scores", {})
+                counts = json.loads(file.read_text())["benchmarks"]
+                self.scores = {name: _accuracy(**count) for name, count in counts.items()}
                 fresh = True
         return fresh
 
@@ -75,6 +77,11 @@ class RunWatcher:
         return f"update {self.update:>4}  {scores}"
 
 
+def _accuracy(problems: int, answers: int, passed: int, not_scored: int) -> float:
+    scored = answers - not_scored
+    return passed / scored if scored else math.nan
+
+
 @contextlib.contextmanager
 def watch_runs(runs: list[PreparedRun], console: Console) -> Iterator[None]:
     """Show the runs until the block ends: bars on a terminal, one line an evaluation elsewhere."""
@@ -88,7 +95,10 @@ def watch_runs(runs: list[PreparedRun], console: Console) -> Iterator[None]:
             TimeElapsedColumn(),
             console=console,
         )
-        bars = {watcher.run.run_id: progress.add_task(watcher.name, total=1.0, state="queued", start=False) for watcher in watchers}
+        bars = {
+            watcher.run.run_id: progress.add_task(watcher.name, total=1.0, state="queued", start=False)
+            for watcher in watchers
+        }
         with progress:
             thread = threading.Thread(target=_follow, args=(stop, lambda: _draw(watchers, progress, bars)), daemon=True)
             with _running(thread, stop):

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from flows.settings import Settings
     from flows.sweep import StudyOutcome
 
+WIDE_COLUMNS = 150
+"""A terminal this wide gets every column."""
+
 FORMATS = ("table", "markdown", "csv", "json")
 
 
@@ -100,7 +103,7 @@ def _print_comparison(comparison: Comparison, form: str, console: Console) -> No
     elif form == "markdown":
         print(to_markdown(comparison), end="")
     else:
-        console.print(render(comparison, wide=not console.is_terminal))
+        console.print(render(comparison, wide=console.width >= WIDE_COLUMNS))
 
 
 def print_query(store: Path, sql: str, max_rows: int, timeout: float, form: str, console: Console) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from training.checkpoints import SegmentReport, release, segment_report, write_json
 from training.spec import RunSpec
 
 
@@ -115,6 +116,14 @@ class RunFolder:
 
     # --- progress ------------------------------------------------------------------------------------------------
 
+    def segment_report(self, segment: int) -> SegmentReport | None:
+        """The report of a segment that is done; None if there is work to do."""
+        return segment_report(self.path, segment)
+
+    def release(self, segment: int) -> None:
+        """Say that nothing needs the segment's checkpoint any more."""
+        release(self.path, segment)
+
     def evaluated(self, update: int) -> bool:
         return (self.path / "evaluations" / f"{update}.json").exists()
 
@@ -127,22 +136,3 @@ class RunFolder:
 
     def finish(self, summary: dict[str, Any]) -> None:
         write_json(self.finished_file, summary)
-
-
-def write_json(file: Path, content: dict[str, Any]) -> None:
-    """Write atomically and durably: a reader sees the old file or the whole new one, also after a power cut."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("w") as output:
-            json.dump(content, output, indent=1, sort_keys=True)
-            output.flush()
-            os.fsync(output.fileno())
-        os.replace(temporary, file)
-    finally:
-        temporary.unlink(missing_ok=True)
-    folder = os.open(file.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

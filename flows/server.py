@@ -71,7 +71,9 @@ def _await_health(url: str, process: subprocess.Popen[bytes], log: Path) -> None
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     while time.monotonic() < deadline:
         if process.poll() is not None:
-            raise ServerError(f"the Prefect server ended with code {process.returncode}; its log {log} ends: {_tail(log)}")
+            raise ServerError(
+                f"the Prefect server ended with code {process.returncode}; its log {log} ends: {_tail(log)}"
+            )
         try:
             with opener.open(f"{url}/health", timeout=2) as response:
                 if response.status == 200:

@@ -35,7 +35,12 @@ Notify = Callable[[str], None]
 """Told one line whenever the sweep enters another stage."""
 
 
-def run_plan(plan: Plan, settings: Settings, notify: Notify, watch: Callable[[list[PreparedRun]], contextlib.AbstractContextManager[None]]) -> StudyOutcome:
+def run_plan(
+    plan: Plan,
+    settings: Settings,
+    notify: Notify,
+    watch: Callable[[list[PreparedRun]], contextlib.AbstractContextManager[None]],
+) -> StudyOutcome:
     """Run what is missing of a plan and bring the results up to date.
 
     ``watch`` is entered while runs are in progress and shows them. Raises PlanError before anything is started.

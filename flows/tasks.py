@@ -25,7 +25,7 @@ def is_infrastructure_fault(task: Task[Any, Any], run: TaskRun, state: State[Any
         state.result()
     except (RayActorError, WorkerCrashedError, NodeDiedError, OutOfMemoryError):
         return True
-    except Exception:  # noqa: BLE001 - any other outcome of the work is its own fault, whatever its type
+    except Exception:
         return False
     return False
 

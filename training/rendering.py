@@ -52,7 +52,8 @@ class Renderer:
         """Every id that ends a turn."""
         self.pad_id: int = self.end_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
         """May equal an end id: responses are masked by length, never by id."""
-        self._unknown = _unknown_id(tokenizer)
+        self.unknown_id = _unknown_id(tokenizer)
+        """The id of text the tokenizer has no token for; None where that cannot happen."""
 
     def student_ids(self, problem: Problem) -> tuple[int, ...]:
         """The prompt without privileged context, ending with the assistant's header."""
@@ -101,7 +102,7 @@ class Renderer:
         return [{"role": message.role, "content": message.content} for message in messages]
 
     def _refuse_unknown(self, text: str, where: str) -> None:
-        unknown = self._unknown
+        unknown = self.unknown_id
         if unknown is None or unknown not in self.tokenizer(text, add_special_tokens=False)["input_ids"]:
             return
         for character in text:

@@ -10,8 +10,7 @@ from evaluation.benchmarks import BENCHMARKS
 from evaluation.benchmarks.base import Benchmark
 from evaluation.data import UserData, check_overlap, load_user_data, user_benchmark
 from evaluation.problems import Problem
-from training.contexts.specs import NoContext
-from training.method import Method, nearest
+from training.method import nearest
 from training.spec import DataSpec, RunSpec
 
 USER_DATA = "data"
@@ -30,15 +29,15 @@ class Sources:
 
 def sources_key(spec: RunSpec) -> str:
     """Runs with equal keys load equal sources."""
-    need = _needs_solutions(spec.method) if spec.method else None
-    return f"{spec.data} {spec.evaluation.benchmarks} {spec.evaluation.split} {spec.evaluation.problems} {need}"
+    asked = spec.evaluation
+    return f"{spec.method is None} {spec.data} {asked.benchmarks} {asked.split} {asked.problems}"
 
 
 def load_sources(spec: RunSpec, root: Path | None) -> Sources:
     """Load everything a run asks about.
 
     ``root`` is the folder of benchmark files. Raises ValueError (MissingDataError for absent files) naming the
-    place and the fix: unknown benchmark, missing solutions, problems shared by training and evaluation.
+    place and the fix: unknown benchmark, problems shared by training and evaluation.
     """
     user = _user_data(spec.data)
     digest = hashlib.sha256()
@@ -56,7 +55,6 @@ def load_sources(spec: RunSpec, root: Path | None) -> Sources:
         train_benchmark = _benchmark(USER_DATA if user else spec.data.train, user, "data.train")
         train = train_benchmark.load("train", limit=spec.data.limit, root=root)
         _add(digest, train_benchmark, root, user)
-        _require_solutions(spec.method, train)
         _refuse_overlap(train, evaluations)
     return Sources(train, train_benchmark, evaluations, digest.hexdigest())
 
@@ -92,24 +90,6 @@ def _add(digest: hashlib._Hash, benchmark: Benchmark, root: Path | None, user: U
         file = (root or Path()) / name
         if file.is_file():
             digest.update(hashlib.sha256(file.read_bytes()).digest())
-
-
-def _needs_solutions(method: Method) -> str | None:
-    """What in the method reads the problems' solutions, if anything does."""
-    contexts = [view.context.kind for view in method.views.values() if not isinstance(view.context, NoContext)]
-    if contexts:
-        return f"{contexts[0]} context"
-    return "training on references" if any(term.data == "references" for term in method.terms()) else None
-
-
-def _require_solutions(method: Method, train: list[Problem]) -> None:
-    need = _needs_solutions(method)
-    without = next((problem for problem in train if not problem.solution), None)
-    if need is not None and without is not None:
-        raise ValueError(
-            f"data.train: problem {without.id!r} has no solution, which {method.key} needs for its {need}: "
-            "add a 'solution' to every record or choose a method without it"
-        )
 
 
 def _refuse_overlap(train: list[Problem], evaluations: dict[str, tuple[Benchmark, list[Problem]]]) -> None:
