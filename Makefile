@@ -47,5 +47,6 @@ format: setup ## put the code into the agreed format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: setup ## measure speed and memory against the parts' own references
-	$(BIN)/python -m tests.bench $(ARGS)
+bench: setup ## measure speed and memory side by side with references; ARGS=--quick for a first look
+	$(BIN)/python -m training.bench --json bench/head.json $(ARGS)
+	$(BIN)/python -m tests.bench --json bench/store.json $(ARGS)
