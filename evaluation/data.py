@@ -19,7 +19,7 @@ from evaluation.benchmarks.base import Benchmark
 from evaluation.grading.code import grade_code
 from evaluation.grading.extraction import Form, after_number_sign, answer_is, boxed, one_line
 from evaluation.grading.math import grade_math
-from evaluation.grading.numbers import grade_number
+from evaluation.grading.numeric import grade_number
 from evaluation.grading.text import grade_text
 from evaluation.jsonl import DataError, Record, read_problems
 from evaluation.overlap import Overlap, check_overlap, group_alike, normal_form, text_of

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from evaluation.benchmarks.base import Benchmark, MissingDataError
 from evaluation.grading.extraction import after_hashes, answer_is, boxed
-from evaluation.grading.numbers import grade_number, read_number, written
+from evaluation.grading.numeric import grade_number, read_number, written
 from evaluation.problems import Grade, Message, Problem, Split
 
 FILES = {"train": "gsm8k_train.jsonl", "validation": "gsm8k_train.jsonl", "test": "gsm8k_test.jsonl"}

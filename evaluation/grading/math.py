@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 
 from evaluation.grading.extraction import Form, after_hashes, answer_is, boxed, strict_answer
-from evaluation.grading.numbers import plain, read_number
+from evaluation.grading.numeric import plain, read_number
 from evaluation.grading.processes import GradingProcessDied, GradingTimeout, ProcessPool
 from evaluation.problems import Grade, Problem, Verdict
 

@@ -7,26 +7,15 @@ tokenizer, ids outside the tokenizer can be drawn, as the model's own distributi
 
 from __future__ import annotations
 
-import inspect
-from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
-from transformers import DynamicCache
 
 from evaluation.samplers.base import Completion, SampleRequest, SamplingParams
-from evaluation.samplers.drawing import draw, uniforms
-from evaluation.samplers.rows import RowCache
-
-PREFILL_TOKENS = 16_384
-"""Most prompt tokens (padding included) of one prefill; longer queues are prefilled in pieces."""
-
-STEPS_BETWEEN_CHECKS = {"cpu": 1, "cuda": 4}
-"""Decode steps between two looks at which rows have ended (each look waits for the accelerator)."""
+from evaluation.samplers.decoding import Decoding
 
 SUPPORTED_LAYERS = {"full_attention", "sliding_attention"}
 
@@ -65,7 +54,10 @@ class HFSampler:
         if not requests:
             return []
         with _evaluating(self.model), torch.inference_mode():
-            return _Decoding(self, requests, params).run()
+            decoding = Decoding(
+                self.model, requests, params, end_ids=self.end_ids, pad_id=self.pad_id, max_rows=self.max_rows
+            )
+            return decoding.run()
 
 
 def _validate(model: Any, requests: Sequence[SampleRequest], params: SamplingParams) -> None:
@@ -95,226 +87,3 @@ def _evaluating(model: nn.Module) -> Iterator[None]:
     finally:
         for module in training:
             module.training = True
-
-
-def _cache_keyword(model: Any) -> str:
-    """transformers renamed ``past_key_values`` to ``cache`` within the versions supported here."""
-    base = model.get_base_model() if hasattr(model, "get_base_model") else model
-    return "cache" if "cache" in inspect.signature(base.forward).parameters else "past_key_values"
-
-
-class _Decoding:
-    """One call of ``sample``.
-
-    Per-row state lives on the device for rows 0..n-1 of the cache (``cursor``: flat index of the row's next entry in
-    the output buffers; ``position``: of its next token; ``token``: its last token; ``ended``) and, for what needs no
-    look at the device, on the host (``slot``, ``start`` column, ``born`` step).
-    """
-
-    def __init__(self, sampler: HFSampler, requests: Sequence[SampleRequest], params: SamplingParams) -> None:
-        self.model: Any = sampler.model
-        self.params, self.requests, self.pad_id = params, requests, sampler.pad_id
-        self.device: torch.device = next(sampler.model.parameters()).device
-        self.keyword = _cache_keyword(sampler.model)
-        self.ends = np.array(sorted(sampler.end_ids | set(params.stop_token_ids)), dtype=np.int64)
-        # Longest first: whoever enters later always fits left of the column where the others stand.
-        self.waiting = deque(sorted(range(len(requests)), key=self._queue_key))
-        self.results: list[Completion | None] = [None] * len(requests)
-
-        size = min(sampler.max_rows, len(requests))
-        self.size, self.step = size, 0
-        self.cache = RowCache(size)
-        self.check_every = STEPS_BETWEEN_CHECKS.get(self.device.type, 1)
-        self._allocate(size, params.max_new_tokens)
-
-    def _queue_key(self, index: int) -> tuple[int, tuple[int, ...], int]:
-        prompt = self.requests[index].prompt_ids
-        return -len(prompt), prompt, index
-
-    def _allocate(self, size: int, length: int) -> None:
-        device, config = self.device, self.model.config
-        self.uniforms = torch.empty(size * length, dtype=torch.float64, device=device)
-        self.tokens = torch.zeros(size * length, dtype=torch.int64, device=device)
-        self.logprobs = torch.zeros(size * length, dtype=torch.float32, device=device)
-        self.cursor, self.position, self.token = torch.zeros(3, size, dtype=torch.int64, device=device)
-        self.ended = torch.zeros(size, dtype=torch.bool, device=device)
-        self.is_end = torch.zeros(self.model.get_input_embeddings().num_embeddings, dtype=torch.bool, device=device)
-        self.is_end[torch.from_numpy(self.ends).to(device)] = True
-        self.slot, self.start, self.born = np.zeros((3, size), dtype=np.int64)
-        self.request = np.zeros(size, dtype=np.int64)
-        self.free_slots = list(range(size))[::-1]
-        self.attention = getattr(config, "_attn_implementation", None)
-        layers = set(getattr(config, "layer_types", None) or {"full_attention"})
-        # A ready 4D mask skips the model's own mask code, which waits for the accelerator at every step.
-        windowed = getattr(config, "sliding_window", None) and getattr(config, "use_sliding_window", True)
-        self.own_mask = self.attention in ("eager", "sdpa") and layers == {"full_attention"} and not windowed
-        self.mask: torch.Tensor | None = None
-
-    # --- the loop -------------------------------------------------------------------------------------------------
-
-    def run(self) -> list[Completion]:
-        while self.waiting or self.cache.rows:
-            free = self.size - self.cache.rows
-            if self.waiting and free >= min(len(self.waiting), max(1, self.size // 4)):
-                self._admit(free)
-            else:
-                self._decode()
-            self._retire()
-        return [result for result in self.results if result is not None]
-
-    def _admit(self, free: int) -> None:
-        """Prefills waiting requests (each distinct prompt once) and draws their first tokens."""
-        chosen, prompts = self._next_requests(free)
-        width = len(prompts[0])
-        ids = torch.full((len(prompts), width), self.pad_id)
-        for row, prompt in enumerate(prompts):
-            ids[row, width - len(prompt) :] = torch.tensor(prompt)
-        lengths = torch.tensor([len(prompt) for prompt in prompts])
-        real = torch.arange(width) >= width - lengths[:, None]
-        prefilled = DynamicCache()
-        logits = self.model(
-            input_ids=ids.to(self.device),
-            attention_mask=None if bool(real.all()) else real.to(self.device),
-            position_ids=(real.cumsum(-1) - 1).clamp(min=0).to(self.device),
-            use_cache=True,
-            logits_to_keep=1,
-            **{self.keyword: prefilled},
-        ).logits[:, -1]
-
-        number = {prompt: row for row, prompt in enumerate(prompts)}
-        index = torch.tensor([number[self.requests[i].prompt_ids] for i in chosen])
-        first = self.cache.rows
-        self.cache.place(prefilled, index.to(self.device), width)
-        self._enter(chosen, lengths[index], first)
-        self._draw(logits[index.to(self.device)], first)
-
-    def _next_requests(self, free: int) -> tuple[list[int], list[tuple[int, ...]]]:
-        """As many waiting requests as fit, and their distinct prompts, the longest first."""
-        chosen: list[int] = []
-        prompts: dict[tuple[int, ...], None] = {}
-        while self.waiting and len(chosen) < free:
-            prompt = self.requests[self.waiting[0]].prompt_ids
-            width = len(next(iter(prompts), prompt))
-            if prompts and prompt not in prompts and (len(prompts) + 1) * width > PREFILL_TOKENS:
-                break
-            prompts[prompt] = None
-            chosen.append(self.waiting.popleft())
-        return chosen, list(prompts)
-
-    def _enter(self, chosen: list[int], lengths: torch.Tensor, first: int) -> None:
-        """Sets the state of the new rows first, first+1, …"""
-        length = self.params.max_new_tokens
-        rows = slice(first, first + len(chosen))
-        slots = np.array([self.free_slots.pop() for _ in chosen])
-        self.slot[rows], self.request[rows], self.born[rows] = slots, chosen, self.step
-        self.start[rows] = self.cache.columns - lengths.numpy()
-        self.cursor[rows] = torch.from_numpy(slots * length).to(self.device)
-        self.position[rows] = lengths.to(self.device)
-        self.ended[rows] = False
-        if self.params.temperature > 0:
-            drawn = np.stack([uniforms(self.requests[i].seed, length) for i in chosen])
-            self.uniforms.view(-1, length)[torch.from_numpy(slots).to(self.device)] = torch.from_numpy(drawn).to(
-                self.device
-            )
-        self._set_mask(rows)
-
-    def _set_mask(self, rows: slice) -> None:
-        """Columns at or after a row's start are its own, now and later, so the mask is written once a row."""
-        if self.mask is None or self.mask.shape[-1] != self.cache.capacity:
-            self.mask = torch.zeros(self.size, 1, 1, self.cache.capacity, dtype=torch.bool, device=self.device)
-            if self.own_mask and self.attention == "eager":
-                self.mask = self.mask.to(self.model.dtype)
-            rows = slice(0, self.cache.rows)
-        columns = torch.arange(self.cache.capacity, device=self.device)
-        own = columns >= torch.from_numpy(self.start[rows]).to(self.device)[:, None]
-        if self.mask.dtype == torch.bool:
-            self.mask[rows, 0, 0] = own
-        else:
-            self.mask[rows, 0, 0] = torch.where(own, 0.0, torch.finfo(self.mask.dtype).min)
-
-    def _decode(self) -> None:
-        """One token for every row."""
-        rows = self.cache.rows
-        self._make_room()
-        self.step += 1
-        output = self.model(
-            input_ids=self.token[:rows, None],
-            attention_mask=self._attention_mask(rows, self.cache.columns + 1),
-            position_ids=self.position[:rows, None],
-            use_cache=True,
-            logits_to_keep=1,
-            **{self.keyword: self.cache},
-        )
-        self.cache.columns += 1
-        self.position[:rows] += 1
-        self._draw(output.logits[:, -1], 0)
-
-    def _attention_mask(self, rows: int, columns: int) -> torch.Tensor | None:
-        if not self.start[:rows].any() and self.attention != "eager":
-            return None
-        assert self.mask is not None
-        mask = self.mask[:rows, :, :, :columns]
-        return mask if self.own_mask else mask[:, 0, 0]
-
-    def _make_room(self) -> None:
-        if self.cache.columns < self.cache.capacity:
-            return
-        rows = self.cache.rows
-        unused = int(self.start[:rows].min())
-        if unused * 4 >= self.cache.columns:
-            self.cache.drop_leading(unused)
-            self.start[:rows] -= unused
-        self.cache.reserve(self.cache.columns + 1)
-        self._set_mask(slice(0, rows))
-
-    def _draw(self, logits: torch.Tensor, first: int) -> None:
-        """Draws the next token of rows ``first``…"""
-        rows = slice(first, self.cache.rows)
-        cursor = self.cursor[rows]
-        ids, logprobs = draw(logits, self.uniforms[cursor], self.params)
-        self.tokens[cursor] = ids
-        self.logprobs[cursor] = logprobs
-        self.token[rows] = ids
-        self.ended[rows] |= self.is_end[ids]
-        cursor += 1
-
-    # --- leaving --------------------------------------------------------------------------------------------------
-
-    def _retire(self) -> None:
-        """Collects ended rows and fills their places with the last rows of the batch."""
-        rows = self.cache.rows
-        full = self.step - self.born[:rows] + 1 >= self.params.max_new_tokens
-        if not full.any() and self.step % self.check_every:
-            return
-        ended = full | self.ended[:rows].cpu().numpy()
-        if not ended.any():
-            return
-        self._collect(np.flatnonzero(ended))
-        left = rows - int(ended.sum())
-        holes = np.flatnonzero(ended[:left])
-        sources = left + np.flatnonzero(~ended[left:])
-        for host in (self.slot, self.request, self.start, self.born):
-            host[holes] = host[sources]
-        device_holes = torch.from_numpy(holes).to(self.device)
-        device_sources = torch.from_numpy(sources).to(self.device)
-        if len(holes):
-            assert self.mask is not None
-            for state in (self.cursor, self.position, self.token, self.ended, self.mask):
-                state[device_holes] = state[device_sources]
-        self.cache.move(device_sources, device_holes, left)
-
-    def _collect(self, rows: np.ndarray) -> None:
-        length = self.params.max_new_tokens
-        drawn = self.step - self.born[rows] + 1
-        slots = torch.from_numpy(self.slot[rows]).to(self.device)
-        widest = int(drawn.max())
-        tokens = self.tokens.view(-1, length)[:, :widest][slots].cpu().numpy()
-        logprobs = self.logprobs.view(-1, length)[:, :widest][slots].cpu().numpy()
-        ends = np.isin(tokens, self.ends) & (np.arange(widest) < drawn[:, None])
-        for row, count, end, ids, values in zip(rows, drawn, ends, tokens, logprobs, strict=True):
-            stopped = bool(end.any())
-            kept = int(end.argmax()) + 1 if stopped else int(count)
-            self.results[self.request[row]] = Completion(
-                tuple(ids[:kept].tolist()), tuple(values[:kept].tolist()), "stop" if stopped else "length"
-            )
-            self.free_slots.append(int(self.slot[row]))

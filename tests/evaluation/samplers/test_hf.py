@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from evaluation.samplers import hf
+from evaluation.samplers import decoding
 from evaluation.samplers.base import Completion, SampleRequest, SamplingParams
 from evaluation.samplers.drawing import uniforms
 from evaluation.samplers.hf import HFSampler
@@ -82,9 +82,9 @@ def test_leading_columns_are_dropped_and_buffers_grow(monkeypatch: pytest.Monkey
     """One long-lived row among many short ones: the cache must grow, shed columns and stay exact."""
     monkeypatch.setattr("evaluation.samplers.rows.FIRST_COLUMNS", 2)
     dropped: list[int] = []
-    original = hf.RowCache.drop_leading
+    original = decoding.RowCache.drop_leading
     monkeypatch.setattr(
-        hf.RowCache, "drop_leading", lambda self, count: (dropped.append(count), original(self, count))[1]
+        decoding.RowCache, "drop_leading", lambda self, count: (dropped.append(count), original(self, count))[1]
     )
     model = qwen3("eager")
     requests = ragged_requests(60)
@@ -124,11 +124,29 @@ def test_ended_rows_leave_the_batch() -> None:
     assert rows[1:] == [sum(length > step for length in lengths) for step in range(1, max(lengths))]
 
 
+def test_looking_seldom_for_ended_rows_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On an accelerator ended rows stay a few steps longer; what they draw then must not show."""
+    model = qwen3("eager")
+    requests = ragged_requests(40)
+    params = SamplingParams(max_new_tokens=30)
+    often = _sampler(model, 16).sample(requests, params)
+    monkeypatch.setattr(decoding, "STEPS_BETWEEN_CHECKS", {"cpu": 7})
+    seldom = _sampler(model, 16).sample(requests, params)
+    assert [c.token_ids for c in seldom] == [c.token_ids for c in often]
+    assert [c.finish_reason for c in seldom] == [c.finish_reason for c in often]
+
+
+def test_end_ids_beyond_the_models_vocabulary_are_harmless() -> None:
+    model = qwen3("eager")
+    some = _sampler(model).sample(ragged_requests(5), GREEDY)
+    assert _sampler(model, ends=frozenset({END, VOCABULARY + 100})).sample(ragged_requests(5), GREEDY) == some
+
+
 def test_long_queues_are_prefilled_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     model = qwen3("eager")
     requests = ragged_requests(30)
     whole = _sampler(model, 32).sample(requests, GREEDY)
-    monkeypatch.setattr(hf, "PREFILL_TOKENS", 40)
+    monkeypatch.setattr(decoding, "PREFILL_TOKENS", 40)
     assert [c.token_ids for c in _sampler(model, 32).sample(requests, GREEDY)] == [c.token_ids for c in whole]
 
 

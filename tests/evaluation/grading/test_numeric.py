@@ -7,7 +7,7 @@ from decimal import Decimal
 import pytest
 
 from evaluation.grading.extraction import after_hashes, answer_is, boxed
-from evaluation.grading.numbers import grade_number, last_number, leading_number, read_number, written
+from evaluation.grading.numeric import grade_number, last_number, leading_number, read_number, written
 from evaluation.problems import Message, Problem
 
 
