@@ -15,7 +15,6 @@ from pathlib import Path
 import duckdb
 
 from evaluation.results.ingest import ingest, rebuild
-from evaluation.results.snapshot import publish
 from evaluation.results.store import Store, StoreBusyError, StoreDamagedError
 
 POLL_SECONDS = 1.0
@@ -39,18 +38,18 @@ def follow(
     1 when the last pass failed.
     """
     seen: dict[str, tuple[int, int]] | None = None
-    published_at, unpublished, complaint = 0.0, True, ""
+    published_at, unpublished, complaint = -publish_seconds, True, ""
     while True:
         last = stop.is_set() or (parent_pid is not None and os.getppid() != parent_pid)
         failed = False
         try:
             present = _spool_sizes(store)
-            if present != seen or last:
-                ingest(store, publish=False)
-                seen, unpublished = present, True
-            if unpublished and (last or time.monotonic() - published_at >= publish_seconds):
-                publish(store)
-                published_at, unpublished = time.monotonic(), False
+            due = last or (unpublished and time.monotonic() - published_at >= publish_seconds)
+            if due or present != seen:
+                ingest(store, publish=due)
+                unpublished = not due
+                published_at = time.monotonic() if due else published_at
+                seen = present
             complaint = ""
         except FAILURES as error:
             failed = True

@@ -66,11 +66,18 @@ class PublishError(OSError):
 def publish(store: Path, *, wait: float | None = None) -> bool:
     """Publish the database as it is; returns False when the newest snapshot already holds it.
 
-    ``wait`` as in ``ingest``. Raises StoreBusyError, StoreDamagedError, or PublishError when the copy fails.
+    ``wait`` as in ``ingest``. Raises StoreBusyError, StoreDamagedError, PublishError when the copy fails, and
+    NoSnapshotError when nothing has been ingested.
     """
+    from evaluation.results.settle import settle
+
     files = Store(Path(store))
-    with files.ingest_lock(wait), connect_writer(files.database) as con:
-        return publish_connection(con, files)
+    with files.ingest_lock(wait):
+        if not files.database.exists():
+            raise NoSnapshotError(files.path)
+        with connect_writer(files.database) as con:
+            settle(con)  # an ingestor may have died between its facts and this
+            return publish_connection(con, files)
 
 
 def publish_connection(con: duckdb.DuckDBPyConnection, files: Store) -> bool:
