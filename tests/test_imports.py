@@ -126,6 +126,9 @@ def heavy_after(code: str, folder: Path) -> list[str]:
     return json.loads(done.stdout.rpartition("LOADED")[2])
 
 
+SCRIPTS = ("dashboard/app.py",)
+
+
 def below(name: str) -> list[str]:
     """``name`` and, for a package, every module in it; pages that are scripts are left out, they run on import."""
     folder = ROOT.joinpath(*name.split("."))
@@ -135,9 +138,6 @@ def below(name: str) -> list[str]:
     return [module_of(file) for file in files]
 
 
-SCRIPTS = ("dashboard/app.py",)
-
-
 @pytest.mark.parametrize("name", LIGHT)
 def test_import_is_light(name: str, tmp_path: Path) -> None:
     assert heavy_after(f"import {', '.join(below(name))}", tmp_path) == []
@@ -145,6 +145,18 @@ def test_import_is_light(name: str, tmp_path: Path) -> None:
 
 def test_a_heavy_import_would_be_seen(tmp_path: Path) -> None:
     assert heavy_after("import ray", tmp_path) == ["ray"]
+
+
+def test_the_dashboard_is_light_while_it_runs(tmp_path: Path) -> None:
+    ingest(tmp_path / "store", wait=60)
+    code = (
+        "import os\n"
+        f"os.environ['STILLROOM_STORE'] = {str(tmp_path / 'store')!r}\n"
+        "from streamlit.testing.v1 import AppTest\n"
+        f"app = AppTest.from_file({str(ROOT / 'dashboard' / 'app.py')!r}, default_timeout=60).run()\n"
+        "assert not app.exception, app.exception\n"
+    )
+    assert heavy_after(code, tmp_path) == []
 
 
 @pytest.mark.parametrize(
@@ -166,13 +178,23 @@ def test_a_heavy_import_would_be_seen(tmp_path: Path) -> None:
 )
 def test_command_is_light(arguments: list[str], tmp_path: Path) -> None:
     ingest(tmp_path / "store", wait=60)  # makes an empty store and publishes it
-    code = (
+    assert heavy_after(command(arguments, tmp_path / "store", exit_code=0), tmp_path) == []
+
+
+def test_compare_without_results_is_light(tmp_path: Path) -> None:
+    assert heavy_after(command(["compare"], tmp_path / "store", exit_code=2), tmp_path) == []
+
+
+def command(arguments: list[str], store: Path, exit_code: int) -> str:
+    """Python that runs ``stillroom`` with ``arguments`` and goes on if it exits as it should."""
+    return (
         "import os\n"
-        f"os.environ['STILLROOM_STORE'] = {str(tmp_path / 'store')!r}\n"
+        f"os.environ['STILLROOM_STORE'] = {str(store)!r}\n"
         "from flows.cli import main\n"
+        "code = 0\n"
         "try:\n"
         f"    main({arguments!r})\n"
         "except SystemExit as end:\n"
-        "    assert not end.code, f'exit code {end.code}'\n"
+        "    code = end.code or 0\n"
+        f"assert code == {exit_code}, f'exit code {{code}}'\n"
     )
-    assert heavy_after(code, tmp_path) == []
