@@ -1,0 +1,266 @@
+"""From results to the tables that pages and charts show. Pure: no page, no store."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, cast
+
+import numpy as np
+import pandas as pd
+
+from evaluation.results.compare import Comparison, Row
+from evaluation.results.query import QueryResult
+from evaluation.results.tables import UNSCORED_FLAG
+from evaluation.statistics import FEWEST_SEEDS, Interval, t_interval
+
+QUIET_SECONDS = 600.0
+"""A running run that has recorded nothing for so long is pointed out."""
+
+COSTS = ("rollout_tokens", "trained_tokens", "teacher_tokens", "wall_seconds", "gpu_seconds", "flop")
+"""Costs that a curve may be drawn over, besides updates."""
+
+
+def cell_names(cells: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
+    """(label, axes as JSON text) -> what the cell is called: its label, with axis values where labels repeat."""
+    distinct = list(dict.fromkeys(cells))
+    counts = pd.Series([label for label, _ in distinct]).value_counts()
+    names = {}
+    for label, axes in distinct:
+        values = json.loads(axes) if axes else {}
+        suffix = ", ".join(f"{path.rpartition('.')[2]}={value}" for path, value in values.items())
+        names[label, axes] = f"{label} ({suffix})" if suffix and counts[label] > 1 else label
+    return names
+
+
+def named(frame: pd.DataFrame) -> pd.DataFrame:
+    """``frame`` (with columns label, axes, method) with ``name`` and ``is_base`` added."""
+    names = cell_names(zip(frame["label"], frame["axes"], strict=True))
+    added = frame.assign(
+        name=[names[cell] for cell in zip(frame["label"], frame["axes"], strict=True)],
+        is_base=frame["method"] == "base",
+    )
+    return added
+
+
+# --- leaderboard ----------------------------------------------------------------------------------------------------
+
+
+def leaderboard(comparison: Comparison) -> pd.DataFrame:
+    """One row a cell and benchmark, as the leaderboard lists it; scores and differences in percent and points."""
+    names = cell_names((row.label, row.axes) for row in comparison.rows)
+    rows = [
+        {
+            "method": names[row.label, row.axes],
+            "role": "baseline" if row.is_baseline else "control" if row.is_control else "",
+            "benchmark": row.benchmark,
+            "score": 100 * row.mean,
+            "interval": interval_text(row.interval),
+            "seeds": f"{row.n_seeds} of {row.n_planned}",
+            "delta": None if row.delta is None else 100 * row.delta,
+            "delta_interval": interval_text(row.delta_interval, signed=True),
+            "p_holm": row.p_holm,
+            "problems": row.n_problems,
+            "rollout_tokens": row.cost["rollout_tokens"],
+            "trained_tokens": row.cost["trained_tokens"],
+            "teacher_tokens": row.cost["teacher_tokens"],
+            "wall_seconds": row.cost["wall_seconds"],
+            "unscored": 100 * row.unscored_rate,
+        }
+        for row in comparison.rows
+    ]
+    numbers = ["score", "delta", "p_holm", "rollout_tokens", "trained_tokens", "teacher_tokens", "wall_seconds"]
+    columns = list(rows[0]) if rows else ["method", "role", "benchmark", *numbers]
+    return pd.DataFrame(rows, columns=columns).astype(dict.fromkeys(numbers, float))
+
+
+def interval_text(interval: Interval | None, *, signed: bool = False) -> str:
+    """An interval of shares in percent; "–" for none."""
+    if interval is None:
+        return "–"
+    low, high = 100 * interval.low, 100 * interval.high
+    return f"[{low:+.1f}, {high:+.1f}]" if signed else f"[{low:.1f}, {high:.1f}]"
+
+
+def score_rows(rows: Sequence[Row]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Rows of one benchmark and their seeds, as ``charts.score_chart`` takes them."""
+    names = cell_names((row.label, row.axes) for row in rows)
+    means = [
+        {
+            "name": names[row.label, row.axes],
+            "mean": row.mean,
+            "low": row.interval.low if row.interval else np.nan,
+            "high": row.interval.high if row.interval else np.nan,
+            "n_seeds": row.n_seeds,
+            "n_planned": row.n_planned,
+            "n_problems": row.n_problems,
+            "is_baseline": row.is_baseline,
+        }
+        for row in rows
+    ]
+    seeds = [
+        {"name": names[row.label, row.axes], "seed": s.seed, "value": s.value, "run_id": s.run_id, "update": s.update}
+        for row in rows
+        for s in row.seeds
+    ]
+    return pd.DataFrame(means), pd.DataFrame(seeds, columns=["name", "seed", "value", "run_id", "update"])
+
+
+# --- curves of step metrics -----------------------------------------------------------------------------------------
+
+
+def step_curves(points: pd.DataFrame) -> pd.DataFrame:
+    """One row a cell and update of one step metric: the mean over its seeds and Student's interval over them.
+
+    ``points`` holds one row a run and update (name, is_base, seed, run_id, update, value and COSTS). Updates at which
+    no seed has a finite value stay, with an empty mean. No interval below three seeds, and nothing is left out.
+    """
+    rows = []
+    planned = points.groupby("name")["run_id"].nunique()
+    for (name, update), group in points.groupby(["name", "update"], sort=False):
+        values = group["value"].dropna().to_numpy(float)
+        interval = t_interval(values) if len(values) >= FEWEST_SEEDS else None
+        row = {"name": name, "is_base": bool(group["is_base"].iloc[0]), "update": update}
+        row |= {"mean": values.mean() if len(values) else np.nan}
+        row |= {"low": interval.low if interval else np.nan, "high": interval.high if interval else np.nan}
+        row |= {"n_seeds": len(values), "n_planned": planned[name]}
+        rows.append(row | {cost: group[cost].mean() for cost in COSTS})
+    columns = ["name", "is_base", "update", "mean", "low", "high", "n_seeds", "n_planned", *COSTS]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def split_unplaced(frame: pd.DataFrame, x: str) -> tuple[pd.DataFrame, int]:
+    """The points that have a place on the axis ``x``, and how many have none because that cost was not measured."""
+    placed = frame[frame[x].notna()]
+    return placed, len(frame) - len(placed)
+
+
+# --- overview -------------------------------------------------------------------------------------------------------
+
+
+def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """The rows as dicts."""
+    return cast(list[dict[str, Any]], frame.to_dict("records"))
+
+
+def listed(value: Any) -> list[str]:
+    """A list column's cell; empty for the database's null."""
+    return [str(item) for item in value] if isinstance(value, list | tuple | np.ndarray) else []
+
+
+def health(runs: pd.DataFrame, now: datetime) -> pd.DataFrame:
+    """What needs a look, one row a run and reason; ``now`` in UTC without a zone, as the store keeps times."""
+    found: list[dict[str, Any]] = []
+    for run in records(runs):
+        reasons = list(_reasons(run, now))
+        found += [{"run_id": run["run_id"], "label": run["label"], "seed": run["seed"], **r} for r in reasons]
+    return pd.DataFrame(found, columns=["run_id", "label", "seed", "what", "detail"])
+
+
+def _reasons(run: Mapping[str, Any], now: datetime) -> Iterable[dict[str, str]]:
+    if run["status"] == "failed":
+        yield {"what": "failed", "detail": run["error"] or "no message recorded"}
+    if run["status"] == "running" and not pd.isna(run["last_activity"]):
+        quiet = (now - run["last_activity"]).total_seconds()
+        if quiet > QUIET_SECONDS:
+            yield {"what": "quiet", "detail": f"running, but nothing recorded for {duration(quiet)}: is it alive?"}
+    if not pd.isna(run["unscored_rate"]) and run["unscored_rate"] > UNSCORED_FLAG:
+        yield {"what": "unscored answers", "detail": f"{run['unscored_rate']:.1%} of {run['answers']} answers"}
+    if run["non_finite_metrics"] > 0:
+        yield {"what": "not finite", "detail": f"{run['non_finite_metrics']} metric values were NaN or infinite"}
+    if run["bad_lines"] > 0:
+        yield {"what": "unreadable records", "detail": f"{run['bad_lines']} spool lines are in quarantine"}
+
+
+def duration(seconds: float) -> str:
+    """A span for people: "42 s", "7 min", "3.5 h", "2.1 d"."""
+    for size, unit, digits in ((86_400, "d", 1), (3_600, "h", 1), (60, "min", 0)):
+        if seconds >= size:
+            return f"{seconds / size:.{digits}f} {unit}"
+    return f"{max(0.0, seconds):.0f} s"
+
+
+# --- runs -----------------------------------------------------------------------------------------------------------
+
+
+def flatten(value: Any, path: str = "") -> dict[str, Any]:
+    """Nested dicts and lists as dotted path -> plain value; empty ones stay as they are."""
+    if isinstance(value, Mapping) and value:
+        items: Iterable[tuple[Any, Any]] = value.items()
+    elif isinstance(value, list) and value:
+        items = enumerate(value)
+    else:
+        return {path: value}
+    flat: dict[str, Any] = {}
+    for key, item in items:
+        flat |= flatten(item, f"{path}.{key}" if path else str(key))
+    return flat
+
+
+def differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> pd.DataFrame:
+    """The paths at which two specifications differ: path, this, other ("absent" where one has no such path)."""
+    a, b = flatten(first), flatten(second)
+    rows = [
+        {"path": path, "this": _value_text(a, path), "other": _value_text(b, path)}
+        for path in dict.fromkeys([*a, *b])
+        if path not in a or path not in b or a[path] != b[path]
+    ]
+    return pd.DataFrame(rows, columns=["path", "this", "other"])
+
+
+def _value_text(flat: Mapping[str, Any], path: str) -> str:
+    return json.dumps(flat[path], ensure_ascii=False) if path in flat else "absent"
+
+
+def with_texts(answers: pd.DataFrame, texts: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """Answers with the ``completion`` and ``feedback`` that their sample file and row name; None where it is gone."""
+
+    def look_up(column: str) -> list[Any]:
+        found = []
+        for file, row in zip(answers["sample_file"], answers["sample_row"], strict=True):
+            table = texts.get(file)
+            there = table is not None and column in table and 0 <= row < len(table)
+            found.append(table[column].iloc[row] if table is not None and there else None)
+        return found
+
+    return answers.assign(completion=look_up("completion"), feedback=look_up("feedback"))
+
+
+# --- queries --------------------------------------------------------------------------------------------------------
+
+_INTEGERS = {"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER"}
+
+
+def result_table(result: QueryResult) -> pd.DataFrame:
+    """A query's rows with a fitting type a column: what is neither number, time, boolean nor text becomes JSON text."""
+    columns = {}
+    for index, kind in enumerate(result.types):
+        values = [row[index] for row in result.rows]
+        columns[index] = _typed(values, kind)
+    table = pd.DataFrame(columns)
+    table.columns = _unique(result.columns)
+    return table
+
+
+def _typed(values: list[Any], kind: str) -> pd.Series:
+    if kind in _INTEGERS:
+        return pd.Series(values, dtype="Int64")
+    if kind in ("DOUBLE", "FLOAT") or kind.startswith("DECIMAL"):
+        return pd.Series(values, dtype="Float64")
+    if kind == "BOOLEAN":
+        return pd.Series(values, dtype="boolean")
+    if kind.startswith("TIMESTAMP") or kind == "DATE":
+        return pd.to_datetime(pd.Series(values, dtype="object"), format="ISO8601", errors="coerce")
+    texts = [v if v is None or isinstance(v, str) else json.dumps(v, ensure_ascii=False) for v in values]
+    return pd.Series(texts, dtype="string")
+
+
+def _unique(names: Sequence[str]) -> list[str]:
+    """Column names with repeats numbered, since a query may give one name twice and a file may not."""
+    seen: dict[str, int] = {}
+    unique = []
+    for name in names:
+        seen[name] = seen.get(name, 0) + 1
+        unique.append(name if seen[name] == 1 else f"{name}_{seen[name]}")
+    return unique

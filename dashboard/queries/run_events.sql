@@ -1,0 +1,5 @@
+-- What happened to one run, in order.
+SELECT happened_at, status, attempt, error, details
+FROM latest_run_events
+WHERE run_id = $run_id
+ORDER BY happened_at, attempt, sequence

@@ -1,0 +1,183 @@
+"""Leaderboard: every method of a plan on a benchmark, with intervals, costs, and its test against a baseline."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pandas as pd
+import streamlit as st
+
+from dashboard import charts, choices, frames, navigation, parts, pictures
+from dashboard.reading import Snapshot
+from evaluation.results.compare import BASE, Comparison, Row
+from evaluation.results.plans import CompareError
+from evaluation.results.tables import SIGNIFICANT, footnotes, to_csv
+
+ALL_BENCHMARKS = "all benchmarks"
+
+
+def page() -> None:
+    """Draw the page."""
+    snapshot = parts.current()
+    st.title("Leaderboard")
+    columns = st.columns(5)
+    plan = parts.pick_plan(snapshot, columns[0])
+    if plan is None:
+        return
+    evaluated = snapshot.table("evaluated", plan=plan)
+    if evaluated.empty:
+        st.info(f"No run of “{plan}” has finished an evaluation yet. This page fills as evaluations end.")
+        _unfinished(snapshot, plan)
+        return
+    split, benchmark = _pick_evaluation(evaluated, columns)
+    baseline = _pick_baseline(snapshot, plan, columns[3])
+    metric = parts.pick_metric(columns[4])
+    try:
+        comparison = snapshot.comparison(plan, benchmark, split, baseline, metric)
+    except CompareError as error:
+        st.info(str(error))
+        return
+    if not comparison.rows:
+        st.info("No run has ended with a whole evaluation yet. The runs so far are listed below.")
+    else:
+        _charts(snapshot, comparison)
+        _table(comparison)
+        _rules(comparison)
+    _excluded(comparison)
+    if comparison.rows:
+        _behind(comparison)
+
+
+def _pick_evaluation(evaluated: pd.DataFrame, columns: Sequence[Any]) -> tuple[str, str | None]:
+    splits = list(dict.fromkeys(evaluated["split"]))
+    default = "test" if "test" in splits else splits[0]
+    split = choices.pick("Split", "split", splits, default=default, container=columns[2])
+    benchmarks = list(evaluated.loc[evaluated["split"] == split, "benchmark"])
+    offered = [*benchmarks, ALL_BENCHMARKS] if len(benchmarks) > 1 else benchmarks
+    benchmark = choices.pick("Benchmark", "benchmark", offered, container=columns[1])
+    return split, None if benchmark == ALL_BENCHMARKS else benchmark
+
+
+def _pick_baseline(snapshot: Snapshot, plan: str, container: Any) -> str:
+    cells = snapshot.table("plan_cells", plan=plan)
+    labels = list(dict.fromkeys(cells["label"]))
+    bases = cells.loc[cells["method"] == BASE, "label"]
+    default = bases.iloc[0] if len(bases) else labels[0]
+    return choices.pick("Baseline", "baseline", labels, default=default, container=container)
+
+
+def _title(comparison: Comparison, benchmark: str) -> str:
+    return f"{parts.METRIC_TITLES[comparison.metric]} on {benchmark}, {comparison.split} split"
+
+
+def _charts(snapshot: Snapshot, comparison: Comparison) -> None:
+    planned = parts.plan_looks(snapshot, comparison.plan)
+    for benchmark in dict.fromkeys(row.benchmark for row in comparison.rows):
+        rows, seeds = frames.score_rows([row for row in comparison.rows if row.benchmark == benchmark])
+        # Names differ from the plan's only where the plan repeats a label and not all of its cells have a row.
+        styles = {name: planned.get(name) or look for name, look in charts.looks(list(rows["name"])).items()}
+        name = parts.file_stem(comparison.plan, benchmark, comparison.split, comparison.metric)
+        chart = charts.score_chart(rows, seeds, styles, title=_title(comparison, benchmark))
+        pictures.show(chart, f"scores {benchmark}", file_name=name)
+    st.caption(
+        f"Tick: mean over seeds. Line: {comparison.confidence:.0%} interval, from three seeds on. Small marks: single "
+        f"seeds. Dashed: {comparison.baseline}. Grey: controls, which are expected not to learn."
+    )
+
+
+def _table(comparison: Comparison) -> None:
+    column = st.column_config
+    table = frames.leaderboard(comparison)
+    several = table["benchmark"].nunique() > 1
+    order = [name for name in table.columns if name != "benchmark" or several]
+    config = parts.run_columns() | {
+        "method": column.TextColumn("method", width="medium"),
+        "score": column.NumberColumn(f"{parts.METRIC_TITLES[comparison.metric]} %", format="%.1f"),
+        "interval": column.TextColumn(f"{comparison.confidence:.0%} interval"),
+        "seeds": column.TextColumn("seeds", help="Seeds in the row, of those the plan asks for."),
+        "delta": column.NumberColumn(f"Δ {comparison.baseline}", format="%+.1f", help="In points, paired by problem."),
+        "delta_interval": column.TextColumn("Δ interval"),
+        "p_holm": column.NumberColumn(
+            "p (Holm)", format="%.4f", help=f"Adjusted for all tests of this table; below {SIGNIFICANT} is marked *."
+        ),
+        "unscored": column.NumberColumn("unscored %", format="%.1f"),
+    }
+    table["p_holm"] = table["p_holm"].round(4)
+    st.dataframe(
+        table,
+        column_order=order,
+        column_config=config,
+        hide_index=True,
+        placeholder="–",
+        key="leaderboard",
+        height="content",
+    )
+    name = parts.file_stem("leaderboard", comparison.plan, comparison.split, comparison.metric)
+    parts.download("Table as CSV (unrounded, with every seed)", to_csv(comparison), f"{name}.csv")
+
+
+def _rules(comparison: Comparison) -> None:
+    with st.expander("How these numbers are made"):
+        st.markdown("\n".join(f"- {note}" for note in footnotes(replace(comparison, excluded=()))))
+        st.markdown(f"- Plan edition `{comparison.plan_hash[:12]}`; bootstrap seed {comparison.bootstrap_seed}.")
+
+
+def _excluded(comparison: Comparison) -> None:
+    if not comparison.excluded:
+        return
+    st.subheader("Not in the table")
+    rows = [
+        {
+            "open": f"{navigation.url('run', run=run.run_id)}#{run.run_id}",
+            "label": run.label,
+            "seed": run.seed,
+            "benchmark": run.benchmark,
+            "status": run.status,
+            "reason": run.reason,
+        }
+        for run in comparison.excluded
+    ]
+    st.dataframe(
+        pd.DataFrame(rows), column_config=parts.run_columns(), hide_index=True, placeholder="–", key="excluded"
+    )
+
+
+def _unfinished(snapshot: Snapshot, plan: str) -> None:
+    cells = snapshot.table("plan_cells", plan=plan)
+    table = cells.assign(open=[f"{navigation.url('run', run=run)}#{run}" for run in cells["run_id"]])
+    order = ("open", "label", "seed", "status")
+    st.dataframe(
+        table, column_order=order, column_config=parts.run_columns(), hide_index=True, placeholder="–", key="unfinished"
+    )
+
+
+def _behind(comparison: Comparison) -> None:
+    st.subheader("The runs behind a row")
+    rows = {_row_name(row, comparison): row for row in comparison.rows}
+    row = rows[choices.pick("Row", "row", list(rows))]
+    if row.rule:
+        st.caption(
+            f"{row.rule[0].upper()}{row.rule[1:]}; {row.n_paired_problems} paired problems, {row.n_pairs} seeds."
+        )
+    for score in row.seeds:
+        text = (
+            f"seed {score.seed}: {score.value:.1%} at update {score.update}: its {row.n_problems} problems and answers"
+        )
+        navigation.link(
+            "run",
+            text,
+            run=score.run_id,
+            show="answers",
+            benchmark=row.benchmark,
+            split=comparison.split,
+            update=str(score.update),
+        )
+
+
+def _row_name(row: Row, comparison: Comparison) -> str:
+    names = frames.cell_names((r.label, r.axes) for r in comparison.rows)
+    several = len({r.benchmark for r in comparison.rows}) > 1
+    name = names[row.label, row.axes]
+    return f"{name}, {row.benchmark}" if several else name

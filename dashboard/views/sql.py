@@ -1,0 +1,125 @@
+"""SQL: one SELECT on the published snapshot."""
+
+from __future__ import annotations
+
+import io
+
+import pandas as pd
+import streamlit as st
+
+from dashboard import choices, frames, parts
+from dashboard.reading import Snapshot
+from evaluation.results.query import MAX_ROWS, TIMEOUT_SECONDS, QueryError
+
+EDITOR = "query text"
+ASKED = "query asked"
+EXAMPLES = {
+    "Final scores of every run": (
+        "SELECT plan, label, seed, benchmark, split, update, accuracy, n_problems\n"
+        "FROM final_scores\n"
+        "ORDER BY plan, benchmark, accuracy DESC"
+    ),
+    "Mean and spread over seeds": (
+        "SELECT plan, label, benchmark, count(*) AS seeds, avg(accuracy) AS mean, stddev(accuracy) AS spread\n"
+        "FROM final_scores\n"
+        "GROUP BY ALL\n"
+        "ORDER BY plan, benchmark, mean DESC"
+    ),
+    "Problems that no seed of a method solves": (
+        "SELECT f.plan, f.label, p.benchmark, p.problem_id, count(*) AS seeds\n"
+        "FROM problem_scores p\n"
+        "JOIN final_scores f USING (run_id, update, benchmark, split)\n"
+        "GROUP BY ALL\n"
+        "HAVING max(p.n_passed) = 0\n"
+        "ORDER BY ALL"
+    ),
+    "Paired differences, seed by seed": (
+        "SELECT plan, label, baseline_label, seed, benchmark, delta, standard_error, n_problems\n"
+        "FROM ablations\n"
+        "ORDER BY plan, position, baseline_label, seed"
+    ),
+    "Cost of every run": (
+        "SELECT plan, label, seed, updates, rollout_tokens, trained_tokens, teacher_tokens, wall_seconds\n"
+        "FROM run_overview\n"
+        "ORDER BY wall_seconds DESC"
+    ),
+    "Loss along training": (
+        "SELECT run_id, update, value AS loss, rollout_tokens\n"
+        "FROM metric_curves\n"
+        "WHERE name = 'loss'\n"
+        "ORDER BY run_id, update"
+    ),
+    "Answers that could not be scored": (
+        "SELECT run_id, update, benchmark, problem_id, sample_index, grader, error\n"
+        "FROM graded_answers\n"
+        "WHERE verdict = 'not_scored'"
+    ),
+}
+"""Title -> a query that works on every store."""
+
+
+def page() -> None:
+    """Draw the page."""
+    snapshot = parts.current()
+    st.title("SQL")
+    st.caption(
+        f"One SELECT on the published results. Nothing can be written, and no file or network reached. "
+        f"At most {MAX_ROWS:,} rows and {TIMEOUT_SECONDS:.0f} s."
+    )
+    query = choices.text("q")
+    if EDITOR not in st.session_state or query != st.session_state.get(ASKED):
+        # The first drawing, or another query came with the address.
+        st.session_state[EDITOR] = query or next(iter(EXAMPLES.values()))
+        st.session_state[ASKED] = query
+    left, right = st.columns([3, 2])
+    with left:
+        st.text_area("Query", key=EDITOR, height=220, persist_state="session")
+        st.button("Run", type="primary", icon=":material/play_arrow:", on_click=_run)
+    with right:
+        st.selectbox(
+            "Examples", list(EXAMPLES), index=None, placeholder="Take an example", key="example", on_change=_take
+        )
+        _views(snapshot)
+    if query:
+        _result(snapshot, query)
+    else:
+        st.info("Write a SELECT, or take an example, and press Run.")
+
+
+def _run() -> None:
+    st.session_state[ASKED] = st.session_state[EDITOR].strip()
+    choices.keep_text("q", st.session_state[ASKED])
+
+
+def _take() -> None:
+    if st.session_state["example"] is not None:
+        st.session_state[EDITOR] = EXAMPLES[st.session_state["example"]]
+
+
+def _views(snapshot: Snapshot) -> None:
+    with st.expander("What can be read"):
+        st.dataframe(snapshot.table("columns"), hide_index=True, placeholder="–", key="views")
+
+
+def _result(snapshot: Snapshot, query: str) -> None:
+    try:
+        result = snapshot.query(query)
+    except QueryError as error:
+        st.error(str(error))
+        return
+    table = frames.result_table(result)
+    rows = f"{len(table):,} row{'' if len(table) == 1 else 's'}"
+    if result.truncated:
+        st.warning(f"The first {rows}; the query has more. Aggregate or filter to see all.")
+    else:
+        st.caption(f"{rows}.")
+    st.dataframe(table, hide_index=True, placeholder="–", key="result")
+    left, right, _ = st.columns([1, 1, 3])
+    parts.download("CSV", result.to_csv(), "query.csv", container=left)
+    parts.download("Parquet", _parquet(table), "query.parquet", mime="application/vnd.apache.parquet", container=right)
+
+
+def _parquet(table: pd.DataFrame) -> bytes:
+    content = io.BytesIO()
+    table.to_parquet(content, index=False)
+    return content.getvalue()
