@@ -141,7 +141,7 @@ def objective(
     value, metrics, token_values = losses.collect()
     blank = torch.full(used.shape, torch.nan, device=used.device)
     return ObjectiveResult(
-        loss=attach(value, gradients, packed[learns], heads[learns]),
+        loss=attach(value, gradients, packed[learns]),
         metrics=metrics,
         token_values={name: blank.index_copy(0, rows, values) for name, values in token_values.items()},
     )

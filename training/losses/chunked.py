@@ -28,12 +28,34 @@ BlockLoss = Callable[[int, Mapping[str, Tensor], bool], Tensor | None]
 """(index of the block's first token, logits of each view [n, V], gradient wanted) -> d loss / d logits [n, V]."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class HeadGradients:
-    """Gradients of the summed block losses; None where nothing asked for one."""
+    """Gradients of the summed block losses, added up chunk by chunk."""
 
     hidden: Tensor | None
+    """[N, D] of the learning view; None where its hidden states require none."""
+    trainable: list[nn.Parameter]
     parameters: list[Tensor]
+    """One for each trainable parameter of the head, in fp32 or wider."""
+    _logits: Tensor | None = None
+
+    def wanted(self) -> bool:
+        return self.hidden is not None or bool(self.trainable)
+
+    def logits_buffer(self, like: Tensor) -> Tensor:
+        """Room for ∂L/∂logits of a chunk; the same memory for every chunk."""
+        if self._logits is None or self._logits.dtype != like.dtype or len(self._logits) < len(like):
+            self._logits = torch.empty_like(like, requires_grad=False)
+        return self._logits[: len(like)]
+
+    def add(self, start: int, leaf: Tensor, logits: Tensor, by_logits: Tensor) -> None:
+        """Send one chunk's ∂L/∂logits back through the head."""
+        wrt: list[Tensor] = [*([leaf] if self.hidden is not None else []), *self.trainable]
+        parts = torch.autograd.grad(logits, wrt, by_logits)
+        if self.hidden is not None:
+            self.hidden[start : start + len(leaf)] = parts[0]
+        for total, part in zip(self.parameters, parts[len(parts) - len(self.trainable) :], strict=True):
+            total += part
 
 
 def block_rows(width: int, device: torch.device, chunk_tokens: int) -> int:
@@ -65,30 +87,29 @@ def run_head(
 
     Gradients are computed only if autograd is on and the hidden states or a head parameter require one.
     """
-    learning = hidden[learns]
-    trainable = trainable_parameters(heads[learns]) if torch.is_grad_enabled() else []
-    hidden_gradient = torch.zeros_like(learning) if torch.is_grad_enabled() and learning.requires_grad else None
-    parameter_gradients = [torch.zeros_like(p, dtype=torch.promote_types(p.dtype, torch.float32)) for p in trainable]
+    learning, recording = hidden[learns], torch.is_grad_enabled()
+    trainable = trainable_parameters(heads[learns]) if recording else []
+    gradients = HeadGradients(
+        hidden=torch.zeros_like(learning) if recording and learning.requires_grad else None,
+        trainable=trainable,
+        parameters=[torch.zeros_like(p, dtype=torch.promote_types(p.dtype, torch.float32)) for p in trainable],
+    )
     for start in range(0, len(learning), chunk_tokens):
-        rows = slice(start, start + chunk_tokens)
-        inputs = {view: states[rows].detach() for view, states in hidden.items()}
-        _run_chunk(inputs, heads, learns, block_loss, start, hidden_gradient, trainable, parameter_gradients)
-    return HeadGradients(hidden_gradient, parameter_gradients)
+        inputs = {view: states[start : start + chunk_tokens].detach() for view, states in hidden.items()}
+        _run_chunk(start, inputs, heads, learns, block_loss, gradients)
+    return gradients
 
 
 def _run_chunk(
+    start: int,
     inputs: dict[str, Tensor],
     heads: Mapping[str, nn.Module],
     learns: str,
     block_loss: BlockLoss,
-    start: int,
-    hidden_gradient: Tensor | None,
-    trainable: list[nn.Parameter],
-    parameter_gradients: list[Tensor],
+    gradients: HeadGradients,
 ) -> None:
-    wanted = hidden_gradient is not None or bool(trainable)
-    leaf = inputs[learns]
-    if hidden_gradient is not None:
+    leaf, wanted = inputs[learns], gradients.wanted()
+    if gradients.hidden is not None:
         leaf.requires_grad_()
     with torch.set_grad_enabled(wanted):
         learning_logits = heads[learns](leaf)
@@ -97,25 +118,19 @@ def _run_chunk(
     logits[learns] = learning_logits.detach()
     # A wider vocabulary is cut to the narrowest: padded ids then have probability 0 on every side.
     width = min(values.shape[-1] for values in logits.values())
-    logits = {view: values[:, :width] for view, values in logits.items()}
-    gradient = torch.empty_like(learning_logits, requires_grad=False) if wanted else None
-    if gradient is not None:
-        gradient[:, width:] = 0
+    by_logits = gradients.logits_buffer(learning_logits) if wanted else None
+    if by_logits is not None:
+        by_logits[:, width:] = 0
     step = block_rows(width, leaf.device, len(leaf))
     for first in range(0, len(leaf), step):
-        block = {view: values[first : first + step] for view, values in logits.items()}
+        block = {view: values[first : first + step, :width] for view, values in logits.items()}
         with torch.autocast(leaf.device.type, enabled=False):
             part = block_loss(start + first, block, wanted)
-        if gradient is not None and part is not None:
-            gradient[first : first + step, :width] = part
-    if gradient is None:
-        return
-    wrt: list[Tensor] = [*([leaf] if hidden_gradient is not None else []), *trainable]
-    parts = torch.autograd.grad(learning_logits, wrt, gradient)
-    if hidden_gradient is not None:
-        hidden_gradient[start : start + len(leaf)] = parts[0]
-    for total, part in zip(parameter_gradients, parts[len(parts) - len(trainable) :], strict=True):
-        total += part
+        if by_logits is not None:
+            assert part is not None
+            by_logits[first : first + step, :width] = part
+    if by_logits is not None:
+        gradients.add(start, leaf, learning_logits, by_logits)
 
 
 def trainable_parameters(head: nn.Module) -> list[nn.Parameter]:
@@ -143,13 +158,10 @@ class _WithGradients(torch.autograd.Function):
         return (None, None, *scaled)
 
 
-def attach(value: Float[Tensor, ""], gradients: HeadGradients, hidden: Tensor, head: nn.Module) -> Float[Tensor, ""]:
+def attach(value: Float[Tensor, ""], gradients: HeadGradients, hidden: Tensor) -> Float[Tensor, ""]:
     """``value`` as a scalar whose backward sends ``gradients`` to ``hidden`` and to the head's parameters."""
-    inputs: list[Tensor] = [hidden] if gradients.hidden is not None else []
-    saved = [gradients.hidden] if gradients.hidden is not None else []
-    if torch.is_grad_enabled():
-        inputs += trainable_parameters(head)
-        saved += gradients.parameters
-    if not inputs:
+    if not gradients.wanted():
         return value
-    return _WithGradients.apply(value, tuple(saved), *inputs)
+    if gradients.hidden is None:
+        return _WithGradients.apply(value, tuple(gradients.parameters), *gradients.trainable)
+    return _WithGradients.apply(value, (gradients.hidden, *gradients.parameters), hidden, *gradients.trainable)

@@ -305,25 +305,25 @@ def losses_in_bf16(patch: Patch) -> None:
     patch.setattr(distributions, "softmax", mutant)
 
 
-def last_chunk_forgotten(patch: Patch) -> None:
+def later_chunks_forgotten(patch: Patch) -> None:
     true = chunked._run_chunk
 
-    def mutant(inputs: dict[str, Tensor], heads: Any, learns: str, loss: Any, start: int, *rest: Any) -> None:
-        if start < 5:
-            true(inputs, heads, learns, loss, start, *rest)
+    def mutant(start: int, *rest: Any) -> None:
+        if start == 0:
+            true(start, *rest)
 
     patch.setattr(chunked, "_run_chunk", mutant)
 
 
 def head_gradient_of_the_last_chunk_only(patch: Patch) -> None:
-    true = chunked._run_chunk
+    true = chunked.HeadGradients.add
 
-    def mutant(*args: Any) -> None:
-        for total in args[-1]:
+    def mutant(self: Any, *rest: Any) -> None:
+        for total in self.parameters:
             total.zero_()
-        true(*args)
+        true(self, *rest)
 
-    patch.setattr(chunked, "_run_chunk", mutant)
+    patch.setattr(chunked.HeadGradients, "add", mutant)
 
 
 def unscored_counts_as_zero(patch: Patch) -> None:
@@ -365,7 +365,7 @@ FAULTS: list[Callable[[Patch], None]] = [
     gradient_through_the_old_policy,
     unbounded_ratio,
     losses_in_bf16,
-    last_chunk_forgotten,
+    later_chunks_forgotten,
     head_gradient_of_the_last_chunk_only,
     unscored_counts_as_zero,
     baseline_of_the_batch,
