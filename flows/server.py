@@ -13,7 +13,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -24,9 +24,22 @@ START_TIMEOUT_SECONDS = 180.0
 class ServerError(RuntimeError):
     """The Prefect server did not come up."""
 
+UNUSED_SERVICES = (
+    "CANCELLATION_CLEANUP",
+    "CLEANUP_RECONCILER",
+    "EVENT_PERSISTER",
+    "FOREMAN",
+    "LATE_RUNS",
+    "PAUSE_EXPIRATIONS",
+    "REPOSSESSOR",
+    "SCHEDULER",
+    "TRIGGERS",
+)
+"""What only deployments and automations need: polling that would take a share of a core from the study."""
+
 
 @contextmanager
-def prefect_server(log: Path) -> Iterator[str]:
+def prefect_server(log: Path) -> Generator[str]:
     """The URL of a running Prefect API: the one PREFECT_API_URL names, else a child server of this process.
 
     Raises ServerError with the end of the server's log.
@@ -43,7 +56,12 @@ def prefect_server(log: Path) -> Iterator[str]:
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
-            env={**os.environ, "PREFECT_UI_ENABLED": "0", "PREFECT__SERVER_EPHEMERAL": "1"},
+            env={
+                **{f"PREFECT_SERVER_SERVICES_{name}_ENABLED": "false" for name in UNUSED_SERVICES},
+                **os.environ,
+                "PREFECT_UI_ENABLED": "0",
+                "PREFECT__SERVER_EPHEMERAL": "1",
+            },
         )
     url = f"http://127.0.0.1:{port}/api"
     try:
