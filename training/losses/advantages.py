@@ -33,7 +33,7 @@ def group_advantages(
     reward = torch.where(scored, rewards, 0.0).to(torch.float64)
     _, index = torch.unique(group, return_inverse=True)
     groups = int(index.max()) + 1 if len(index) else 0
-    count = torch.zeros(groups, dtype=torch.float64).index_add_(0, index, scored.to(torch.float64))
+    count = reward.new_zeros(groups).index_add_(0, index, scored.to(torch.float64))
     mean = torch.zeros_like(count).index_add_(0, index, reward) / count.clamp(min=1)
     centred = torch.where(scored, reward - mean[index], 0.0)
     low = torch.full_like(count, torch.inf).scatter_reduce_(0, index[scored], reward[scored], "amin")

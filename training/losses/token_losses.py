@@ -10,6 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from training.losses.cross_entropy import cross_entropy
 from training.losses.distributions import IMPOSSIBLE, Distribution, softmax
 from training.losses.divergences import divergence
 from training.losses.policy_gradient import clipped_surrogate
@@ -150,7 +151,8 @@ class TokenLosses:
         if student.has_impossible and bool((label <= IMPOSSIBLE).any()):
             raise ValueError(f"term {name!r}: the student gives probability 0 to a response token")
         if isinstance(term, CrossEntropy):
-            return TermLoss(-label, lambda: label_by_logits(-torch.ones_like(label), labels, student))
+            imitation = cross_entropy(label)
+            return TermLoss(imitation.loss, lambda: label_by_logits(imitation.slope, labels, student))
         assert self.advantage is not None
         old = None if self.old_logprobs is None else self.old_logprobs[tokens]
         surrogate = clipped_surrogate(label, old, self.advantage[tokens], term.clip_low, term.clip_high)

@@ -1,4 +1,4 @@
-"""The clipped surrogate, by hand in each of its regions."""
+"""The clipped surrogate, by hand in each of its regions, and cross-entropy."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import math
 import pytest
 import torch
 
+from training.losses.cross_entropy import cross_entropy
 from training.losses.policy_gradient import LOG_RATIO_BOUND, clipped_surrogate
 
 # ratio, advantage -> loss, slope, clipped; clip_low .2 and clip_high .28.
@@ -47,3 +48,8 @@ def test_exponent_is_bounded_and_counted(log_ratio: float) -> None:
     assert result.bounded.tolist() == [1, 0]
     assert result.slope[0] == 0
     assert result.ratio[0].item() == pytest.approx(math.exp(math.copysign(LOG_RATIO_BOUND, log_ratio)), rel=1e-5)
+
+
+def test_cross_entropy_is_minus_the_log_probability() -> None:
+    result = cross_entropy(torch.tensor([-0.5, -3.0]))
+    assert result.loss.tolist() == [0.5, 3.0] and result.slope.tolist() == [-1.0, -1.0]
