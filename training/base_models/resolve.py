@@ -12,9 +12,15 @@ from typing import Any
 from pydantic import ValidationError
 
 from training.base_models.cache import Report, make_once
-from training.base_models.catalogue import BASE_MODELS, DEFAULT_PRIVILEGED_TEMPLATE, BaseModelEntry
+from training.base_models.catalogue import (
+    BASE_MODELS,
+    DEFAULT_PRIVILEGED_TEMPLATE,
+    TINY_PRIVILEGED_TEMPLATE,
+    BaseModelEntry,
+)
 from training.base_models.hashing import TOKENIZER_FILES, WEIGHT_PATTERNS, content_hash, weight_files
 from training.base_models.recipe import Recipe
+from training.base_models.tokenizer import CHAT_TEMPLATE
 from training.spec import ModelSpec
 
 _HUB_PATTERNS = ["*.json", "*.jinja", "*.model", "*.txt", *WEIGHT_PATTERNS]
@@ -65,12 +71,19 @@ def _locate(name: str, cache: Path) -> tuple[Path, str]:
     folder = Path(name).expanduser()
     if folder.is_dir():
         _require_model_files(folder)
-        return folder.resolve(), DEFAULT_PRIVILEGED_TEMPLATE
+        return folder.resolve(), _template_of(folder)
     if name.count("/") == 1 and not name.startswith((".", "/", "~")) and not name.endswith("/"):
         return _from_hub(name), DEFAULT_PRIVILEGED_TEMPLATE
     close = difflib.get_close_matches(name, BASE_MODELS, n=1, cutoff=0.5)
     known = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(BASE_MODELS)}"
     raise ValueError(f"model.name: {name!r} is no base model, no folder and no hub id (owner/name); {known}")
+
+
+def _template_of(folder: Path) -> str:
+    # A trained and exported tiny model keeps its chat template, and with it the hint token.
+    chat_template = folder / "chat_template.jinja"
+    tiny = chat_template.is_file() and chat_template.read_text() == CHAT_TEMPLATE
+    return TINY_PRIVILEGED_TEMPLATE if tiny else DEFAULT_PRIVILEGED_TEMPLATE
 
 
 def _known(entry: BaseModelEntry, name: str, cache: Path) -> Path:

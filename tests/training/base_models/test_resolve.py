@@ -65,8 +65,10 @@ def test_changes_that_restate_the_recipe_give_the_shipped_model(tmp_path: Path) 
 def test_a_local_folder_is_itself(own_folder: Path, tmp_path: Path) -> None:
     resolved = resolve(str(own_folder), tmp_path)
     assert resolved.path == own_folder
-    assert resolved.privileged_template == DEFAULT_PRIVILEGED_TEMPLATE
     assert resolved.content_hash == resolve("tiny-small", tmp_path).content_hash, "content counts, not the place"
+    assert resolved.privileged_template == TINY_PRIVILEGED_TEMPLATE, "its chat template is that of the tiny models"
+    (own_folder / "chat_template.jinja").write_text("{{ messages }}")
+    assert resolve(str(own_folder), tmp_path).privileged_template == DEFAULT_PRIVILEGED_TEMPLATE
 
 
 @pytest.mark.parametrize("file", ["config.json", "model.safetensors", "tokenizer.json", "chat_template.jinja"])
