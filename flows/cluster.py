@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import queue
 import secrets
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -61,7 +62,7 @@ class WorkerSlot:
 
         from flows.workers import WORKERS
 
-        actor = (
+        actor: Any = (
             ray.remote(WORKERS[self.role])
             .options(
                 num_cpus=self.cpus,
@@ -116,7 +117,7 @@ class Cluster:
             self._free[role].put(slot)
 
     @contextlib.contextmanager
-    def lease(self, role: Role) -> Iterator[WorkerSlot]:
+    def lease(self, role: Role) -> Generator[WorkerSlot]:
         """One worker of ``role`` for as long as the block runs; waits until one is free."""
         slot = self._free[role].get()
         try:
@@ -145,7 +146,7 @@ def current() -> Cluster:
 
 
 @contextlib.contextmanager
-def cluster(resources: Resources, trainers: int, threads: int) -> Iterator[Cluster]:
+def cluster(resources: Resources, trainers: int, threads: int) -> Generator[Cluster]:
     """Start a private Ray (or join ``resources.ray_address``), and end only what was started here."""
     global _current
     started_here = resources.ray_address == "local"
@@ -177,7 +178,7 @@ def _start_ray(resources: Resources) -> Path:
         num_cpus=max(resources.cpus, 1),
         include_dashboard=False,
         log_to_driver=False,
-        logging_level="ERROR",
+        logging_level=logging.ERROR,
         _temp_dir=str(folder),
     )
     return folder
@@ -187,10 +188,10 @@ def _join_ray(address: str) -> None:
     os.environ.setdefault("RAY_AUTH_MODE", "token")
     import ray
 
-    ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+    ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
 
 
-def _require(offered: dict[str, float], resources: Resources, trainers: int) -> None:
+def _require(offered: Mapping[str, float], resources: Resources, trainers: int) -> None:
     asked = {
         "CPU": trainers * resources.cpus_per_trainer + resources.evaluators * resources.cpus_per_evaluator,
         "GPU": trainers * resources.gpus_per_trainer + resources.evaluators * resources.gpus_per_evaluator,

@@ -8,20 +8,22 @@ from typing import Any
 
 from prefect import flow
 from prefect.futures import PrefectFuture
-from prefect.task_runners import ThreadPoolTaskRunner
 
 from evaluation.results.records import RunEvent
 from evaluation.results.spool import Spool
 from flows.cluster import current
 from flows.run_folder import RunFolder
-from flows.tasks import evaluate_segment, train_segment
+from flows.tasks import evaluate_segment, thread_pool, train_segment
 from training.checkpoints import SegmentReport
+
+EVALUATIONS_AT_ONCE = 4
+"""Evaluations of one run that may wait for a worker side by side."""
 
 
 @flow(
     name="experiment",
     flow_run_name="{run_id}",
-    task_runner=ThreadPoolTaskRunner(max_workers=4),
+    task_runner=thread_pool(EVALUATIONS_AT_ONCE),
     persist_result=False,
     validate_parameters=False,
 )

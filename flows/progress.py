@@ -6,7 +6,7 @@ import contextlib
 import json
 import math
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -83,7 +83,7 @@ def _accuracy(problems: int, answers: int, passed: int, not_scored: int) -> floa
 
 
 @contextlib.contextmanager
-def watch_runs(runs: list[PreparedRun], console: Console) -> Iterator[None]:
+def watch_runs(runs: list[PreparedRun], console: Console) -> Generator[None]:
     """Show the runs until the block ends: bars on a terminal, one line an evaluation elsewhere."""
     watchers = [RunWatcher(run) for run in runs]
     stop = threading.Event()
@@ -112,7 +112,7 @@ def watch_runs(runs: list[PreparedRun], console: Console) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _running(thread: threading.Thread, stop: threading.Event) -> Iterator[None]:
+def _running(thread: threading.Thread, stop: threading.Event) -> Generator[None]:
     thread.start()
     try:
         yield

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,7 +28,7 @@ FORMATS = ("table", "markdown", "csv", "json")
 
 
 @contextlib.contextmanager
-def refusals() -> Iterator[None]:
+def refusals() -> Generator[None]:
     """The results' own complaints about a request, as refusals of the command line."""
     from evaluation.results.plans import CompareError
     from evaluation.results.query import QueryError

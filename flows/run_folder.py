@@ -8,7 +8,7 @@ import json
 import os
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -96,7 +96,7 @@ class RunFolder:
         return number
 
     @contextlib.contextmanager
-    def hold(self, purpose: str) -> Iterator[None]:
+    def hold(self, purpose: str) -> Generator[None]:
         """Wait for and hold the run's lock for ``purpose``; the kernel frees it when the process dies."""
         with (self.path / f"{purpose}.lock").open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from prefect import flow, tags, task
 from prefect.cache_policies import NO_CACHE
-from prefect.task_runners import ThreadPoolTaskRunner
 
 from flows.experiment import experiment
+from flows.tasks import thread_pool
 
 
 @task(name="run", task_run_name="{run_id}", cache_policy=NO_CACHE, persist_result=False)
@@ -29,4 +29,4 @@ def _study(name: str, runs: list[tuple[str, str]]) -> dict[str, str]:
 
 def study(name: str, workers: int, runs: list[tuple[str, str]]) -> dict[str, str]:
     """Run ``runs`` (id, folder), at most ``workers`` at a time; the errors of those that failed, by id."""
-    return _study.with_options(task_runner=ThreadPoolTaskRunner(max_workers=workers))(name, runs)
+    return _study.with_options(task_runner=thread_pool(workers))(name, runs)

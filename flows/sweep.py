@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,7 +75,7 @@ INGEST_WAIT_SECONDS = 120.0
 
 
 @contextlib.contextmanager
-def _ingestor(store: Path) -> Iterator[None]:
+def _ingestor(store: Path) -> Generator[None]:
     """Keeps the snapshot fresh while the study runs; a process of its own, ended with the block."""
     log = store / "logs" / "ingest.log"
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -98,7 +98,7 @@ def _ingestor(store: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _services(plan: Plan, missing: list[PreparedRun], settings: Settings, notify: Notify) -> Iterator[None]:
+def _services(plan: Plan, missing: list[PreparedRun], settings: Settings, notify: Notify) -> Generator[None]:
     """Prefect's server and Ray, started side by side."""
     from flows.cluster import cluster
     from flows.server import prefect_server
@@ -128,7 +128,7 @@ def _run(plan: Plan, missing: list[PreparedRun]) -> tuple[dict[str, str], bool]:
 
 
 @contextlib.contextmanager
-def _stop_on_signals() -> Iterator[None]:
+def _stop_on_signals() -> Generator[None]:
     """Ctrl-C and SIGTERM end the workers first, so that every waiting thread returns; nothing saved is lost."""
     from flows.cluster import current
 

@@ -7,6 +7,7 @@ from typing import Any
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State, TaskRun
+from prefect.task_runners import ThreadPoolTaskRunner
 from prefect.tasks import Task
 
 from flows.cluster import WorkerSlot, current
@@ -28,6 +29,11 @@ def is_infrastructure_fault(task: Task[Any, Any], run: TaskRun, state: State[Any
     except Exception:
         return False
     return False
+
+
+def thread_pool(workers: int) -> Any:
+    """Threads for tasks that wait for Ray. (Prefect's annotations do not accept its own task runner.)"""
+    return ThreadPoolTaskRunner(max_workers=workers)
 
 
 def _work(name: str, run_name: str) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import shutil
+import subprocess
 import sys
 import time
 from collections import namedtuple
@@ -13,6 +14,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+import evaluation.grading.sandbox
+from evaluation.grading.sandbox import INSTALL, Limits, Outcome, SandboxUnavailableError, find_sandbox
 from evaluation.results.ingest import ingest
 from evaluation.results.snapshot import open_snapshot
 from evaluation.results.store import Store
@@ -233,29 +236,63 @@ def test_an_unreachable_prefect_server(monkeypatch: pytest.MonkeyPatch) -> None:
     assert check.fix == "start that server, or unset PREFECT_API_URL"
 
 
-def test_a_sandbox_that_hides_nothing_is_found_out() -> None:
-    leak = services._sandbox_leak([sys.executable, "-c", services._SANDBOXED, services._CALLERS_FILE])
-    assert leak is not None
-    assert "the caller's files" in leak
-    assert "the caller's environment" in leak
+def program_outcome(exit_code: int, stdout: bytes, stderr: bytes = b"") -> Outcome:
+    return Outcome(
+        started=True,
+        exit_code=exit_code,
+        stdout=stdout,
+        stderr=stderr,
+        timed_out=False,
+        flooded=False,
+        seconds=0.1,
+    )
+
+
+class NoSandbox:
+    """Runs the program as an ordinary child: everything of the caller's is in its reach."""
+
+    name = "nothing"
+    isolates = True
+
+    def run(self, source: str, *, stdin: bytes = b"", limits: Limits | None = None) -> Outcome:
+        done = subprocess.run([sys.executable, "-c", source], input=stdin, capture_output=True, check=True)
+        return program_outcome(done.returncode, done.stdout)
+
+
+class BrokenSandbox(NoSandbox):
+    """Does not start the program."""
+
+    def run(self, source: str, *, stdin: bytes = b"", limits: Limits | None = None) -> Outcome:
+        return program_outcome(1, b"", b"no permission to create a namespace\n")
+
+
+def test_a_sandbox_that_hides_nothing_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluation.grading.sandbox, "find_sandbox", lambda: NoSandbox())
+    check = services.sandbox()
+    assert check.ok is None
+    assert f"files ({Path(services.__file__).resolve()})" in check.detail
+    assert "environment (PREFECT_HOME, STILLROOM_STORE)" in check.detail.replace("HOSTNAME, ", "")
 
 
 def test_a_sandbox_that_does_not_start_says_why() -> None:
-    command = [sys.executable, "-c", "import sys; sys.exit('bwrap: No permissions to create new namespace')"]
-    assert services._sandbox_leak(command) == "bwrap: No permissions to create new namespace"
+    assert services.sandbox_leak(BrokenSandbox()) == "no permission to create a namespace"
 
 
-@pytest.mark.skipif(shutil.which("bwrap") is None, reason=f"no bubblewrap: {services.INSTALL_BUBBLEWRAP}")
-def test_bubblewrap_serves() -> None:
-    leak = services._sandbox_leak(services.bubblewrap_command(services._SANDBOXED))
-    if leak is not None and "namespace" in leak:
-        pytest.skip(f"user namespaces are not allowed here: {leak}")
-    assert leak is None
+def test_the_sandbox_of_this_machine_serves() -> None:
+    try:
+        box = find_sandbox(allow_unsafe=False)
+    except SandboxUnavailableError as error:
+        pytest.skip(str(error))
+    assert services.sandbox_leak(box) is None
 
 
 def test_without_optional_programs_the_install_line_is_given(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def none() -> None:
+        raise SandboxUnavailableError("bubblewrap is not installed")
+
+    monkeypatch.setattr(evaluation.grading.sandbox, "find_sandbox", none)
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(services.importlib.util, "find_spec", lambda name: None)
-    assert (services.sandbox().ok, services.sandbox().fix) == (None, services.INSTALL_BUBBLEWRAP)
-    browser = services.browser(start=True)
+    sandbox, browser = services.sandbox(), services.browser(start=True)
+    assert (sandbox.ok, sandbox.fix) == (None, INSTALL)
+    assert "bubblewrap is not installed" in sandbox.detail
     assert (browser.ok, browser.fix) == (None, services.INSTALL_BROWSER)

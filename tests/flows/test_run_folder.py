@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from evaluation.samplers.base import SamplingParams
-from flows.run_folder import RunFolder, RunFolderError, StoredRun, write_json
+from flows.run_folder import RunFolder, RunFolderError, StoredRun
+from training.checkpoints import write_json
 from training.spec import EvaluationSpec, ModelSpec, RunSpec, UpdatesBudget
 
 
