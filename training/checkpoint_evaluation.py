@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
 from transformers import PreTrainedModel
 
 from evaluation.evaluate import Answer, evaluate, record_evaluation
@@ -17,10 +16,10 @@ from evaluation.results.spool import Spool
 from evaluation.samplers.hf import HFSampler
 from training.base_models import resolve_model
 from training.checkpoints import STUDENT_FILE, CheckpointError, segment_report, write_json
-from training.learners.hf import load_weights, trainable_copy
+from training.learners.hf import load_weights, low_precision_copy, trainable_copy
 from training.learners.loading import fix_numerics, load_base, load_renderer
-from training.sources import load_sources
 from training.spec import RunSpec
+from training.warm import warm_sources
 
 ROLE = "evaluator"
 
@@ -73,7 +72,7 @@ def evaluate_checkpoint(
     """
     began = time.perf_counter()
     device = fix_numerics(spec.compute)
-    sources = load_sources(spec, benchmarks_root)
+    sources = warm_sources(spec, benchmarks_root)
     resolved = resolve_model(spec.model, cache)
     base = load_base(resolved.path, resolved.content_hash, device)
     renderer = load_renderer(resolved, base, spec.model.system_prompt)
@@ -120,7 +119,7 @@ def _answering_model(base: PreTrainedModel, weights: Path | None, spec: RunSpec)
     model = trainable_copy(base).requires_grad_(False)
     if weights is not None:
         load_weights(model, load_file(weights))
-    return model.to(torch.bfloat16) if low else model
+    return low_precision_copy(model) if low else model
 
 
 def _count(answers: Sequence[Answer], problems: int) -> dict[str, int]:

@@ -27,9 +27,9 @@ from training.learners.hf import HFLearner
 from training.learners.loading import fix_numerics, load_base, load_renderer
 from training.method import Distill, Method
 from training.recording import RolloutRecorder
-from training.sources import load_sources
 from training.spec import RunSpec, UpdatesBudget
 from training.update import Trainer, run_update
+from training.warm import warm_sources
 
 __all__ = ["Session", "evaluate_checkpoint", "evaluate_segment"]
 
@@ -60,7 +60,7 @@ class Session:
         self.attempt = attempt
         self._method = spec.method
         self._phase = only_phase(spec.method)
-        sources = load_sources(spec, benchmarks_root)
+        sources = warm_sources(spec, benchmarks_root)
         if sources.train_benchmark is None:
             raise ValueError(f"run {run_id} has no training data: set data.train")
         check_problems(spec.method, sources.train)
@@ -89,6 +89,8 @@ class Session:
         if done is not None:
             return done
         trainer = self._restore(segment - 1)
+        if segment > 1 and self._finished():
+            raise ValueError(f"run {self.run_id} ended with segment {segment - 1}: there is no segment {segment}")
         self._held = None
         first = self._update + 1
         recorder = RolloutRecorder(self._spool, self.run_dir, self.run_id, segment, self._benchmark.version)
@@ -174,8 +176,6 @@ class Session:
         self._update, self._cost = 0, Counter()
         if segment > 0:
             report, tensors, state = load_segment(self.run_dir, segment)
-            if report.finished:
-                raise ValueError(f"run {self.run_id} ended with segment {segment}: there is no segment {segment + 1}")
             if state["run_id"] != self.run_id or state["model"] != self._model.content_hash:
                 raise CheckpointError(f"{report.checkpoint} in {self.run_dir} is of another run or base model")
             trainer.learner.load_state(tensors)

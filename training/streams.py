@@ -14,7 +14,7 @@ from training.method import CrossEntropy, Distill, Method, PolicyGradient
 from training.objective import Denominators, TokenBatch
 from training.rendering import Renderer
 from training.rollouts import Rollout, rollout_advantages
-from training.views import ViewPrompts, view_prompts
+from training.views import Rendered, ViewPrompts, view_prompts
 
 Term = Distill | PolicyGradient | CrossEntropy
 
@@ -70,19 +70,25 @@ def build_streams(
     groups: dict[tuple[str, str], dict[str, Term]] = {}
     for name, term in method.terms_of(phase).items():
         groups.setdefault((term.data, term.of), {})[name] = term
+    rendered: Rendered = {(rollout.problem.id, None): rollout.prompt_ids for rollout in rollouts}
     return [
-        _rollout_stream(method, terms, learns, rollouts, renderer)
+        _rollout_stream(method, terms, learns, rollouts, renderer, rendered)
         if data == "rollouts"
-        else _reference_stream(method, terms, learns, problems, renderer)
+        else _reference_stream(method, terms, learns, problems, renderer, rendered)
         for (data, learns), terms in groups.items()
     ]
 
 
 def _rollout_stream(
-    method: Method, terms: dict[str, Term], learns: str, rollouts: Sequence[Rollout], renderer: Renderer
+    method: Method,
+    terms: dict[str, Term],
+    learns: str,
+    rollouts: Sequence[Rollout],
+    renderer: Renderer,
+    rendered: Rendered,
 ) -> Stream:
     problems = [rollout.problem for rollout in rollouts]
-    views = view_prompts(method.views, _views_of(terms, learns), problems, renderer)
+    views = view_prompts(method.views, _views_of(terms, learns), problems, renderer, rendered)
     kept = _kept(terms, views, len(problems))
     rewarded = {name: term for name, term in terms.items() if isinstance(term, PolicyGradient)}
     advantages = None
@@ -100,9 +106,14 @@ def _rollout_stream(
 
 
 def _reference_stream(
-    method: Method, terms: dict[str, Term], learns: str, problems: Sequence[Problem], renderer: Renderer
+    method: Method,
+    terms: dict[str, Term],
+    learns: str,
+    problems: Sequence[Problem],
+    renderer: Renderer,
+    rendered: Rendered,
 ) -> Stream:
-    views = view_prompts(method.views, _views_of(terms, learns), problems, renderer)
+    views = view_prompts(method.views, _views_of(terms, learns), problems, renderer, rendered)
     responses = [_reference(problem, renderer) for problem in problems]
     kept = _kept(terms, views, len(problems))
     longest = method.sampling.max_new_tokens

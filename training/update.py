@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -58,13 +58,13 @@ class UpdateResult:
 class _Account:
     """Sums over the micro-batches of one update."""
 
-    seconds: Counter[str] = field(default_factory=Counter)
-    cost: Counter[str] = field(default_factory=Counter)
+    seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+    cost: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     loss: float = 0.0
     sums: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     @contextmanager
-    def timed(self, name: str, device: torch.device) -> Iterator[None]:
+    def timed(self, name: str, device: torch.device) -> Generator[None]:
         start = time.perf_counter()
         yield
         if device.type == "cuda":

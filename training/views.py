@@ -24,16 +24,19 @@ class ViewPrompts:
     contexts: list[PrivilegedContext | None]
 
 
+Rendered = dict[tuple[str, str | None], tuple[int, ...]]
+"""Prompts by problem id and context text, so that a batch renders each once."""
+
+
 def view_prompts(
-    views: Mapping[str, View], names: Sequence[str], problems: Sequence[Problem], renderer: Renderer
+    views: Mapping[str, View], names: Sequence[str], problems: Sequence[Problem], renderer: Renderer, rendered: Rendered
 ) -> dict[str, ViewPrompts]:
-    """The prompts of the named views for a batch with one entry of ``problems`` a row."""
-    return {name: _prompts_of(views[name], problems, renderer) for name in names}
+    """The prompts of the named views for a batch with one entry of ``problems`` a row; ``rendered`` is added to."""
+    return {name: _prompts_of(views[name], problems, renderer, rendered) for name in names}
 
 
-def _prompts_of(view: View, problems: Sequence[Problem], renderer: Renderer) -> ViewPrompts:
+def _prompts_of(view: View, problems: Sequence[Problem], renderer: Renderer, rendered: Rendered) -> ViewPrompts:
     contexts = build_contexts(view.context, problems)
-    rendered: dict[tuple[str, str | None], tuple[int, ...]] = {}
     prompts: list[tuple[int, ...] | None] = []
     for problem, context in zip(problems, contexts, strict=True):
         if context is None:

@@ -41,14 +41,17 @@ class HFLearner:
     ) -> None:
         self.student = trainable_copy(base)
         self.device = base.device
-        self.context_length = int(base.config.max_position_embeddings)
-        self.hidden_size = int(base.config.hidden_size)
+        config: Any = base.config.get_text_config()
+        self.context_length = int(config.max_position_embeddings)
+        self.hidden_size = int(config.hidden_size)
         self.parameters = sum(parameter.numel() for parameter in base.parameters())
         self.optimiser_spec = optimiser
         self.low_precision = compute.precision == "bfloat16_autocast"
-        self._frozen = self._frozen_copy(base) if FrozenWeights() in weights else None
+        self._frozen = None
+        if FrozenWeights() in weights:
+            self._frozen = low_precision_copy(base) if self.low_precision else base
         self._averages = {w.teacher_update_rate: copy.deepcopy(base) for w in weights if isinstance(w, EmaWeights)}
-        self._drawing = copy.deepcopy(base).to(torch.bfloat16) if self.low_precision else self.student
+        self._drawing = low_precision_copy(base) if self.low_precision else self.student
         self._sampler = HFSampler(self._drawing, end_ids=end_ids, pad_id=pad_id, max_rows=compute.sampling_rows)
         self._names = [name for name, _ in self.student.named_parameters()]
         self._optimiser = torch.optim.AdamW(
@@ -60,9 +63,6 @@ class HFLearner:
             foreach=False,
             fused=False,
         )
-
-    def _frozen_copy(self, base: PreTrainedModel) -> PreTrainedModel:
-        return copy.deepcopy(base).to(torch.bfloat16) if self.low_precision else base
 
     # --- looking -------------------------------------------------------------------------------------------------
 
@@ -187,6 +187,12 @@ def half_life(rate: float) -> float:
 def trainable_copy(base: PreTrainedModel) -> PreTrainedModel:
     """A copy of ``base`` that learns, still in evaluation mode."""
     return copy.deepcopy(base).requires_grad_(True).eval()
+
+
+def low_precision_copy(base: PreTrainedModel) -> PreTrainedModel:
+    """A bf16 copy of ``base`` that does not learn."""
+    copied: Any = copy.deepcopy(base)
+    return copied.to(torch.bfloat16)
 
 
 def load_weights(model: PreTrainedModel, weights: Mapping[str, Tensor]) -> None:

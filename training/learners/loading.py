@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 from collections import OrderedDict
 from pathlib import Path
+from typing import Any
 
 import torch
+import torch.utils.deterministic
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
@@ -26,8 +28,9 @@ def fix_numerics(compute: ComputeSpec) -> torch.device:
     # cuBLAS is deterministic only with a fixed workspace, chosen before its first call.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(True, warn_only=True)
+    deterministic: Any = torch.utils.deterministic
     # Filling every new tensor with NaN finds reads of uninitialised memory; it changes no result.
-    torch.utils.deterministic.fill_uninitialized_memory = False
+    deterministic.fill_uninitialized_memory = False
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
@@ -44,7 +47,7 @@ def load_base(path: Path, content_hash: str, device: torch.device) -> PreTrained
     transformers_logging.disable_progress_bar()
     try:
         model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, local_files_only=True)
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise ValueError(f"{path} holds no causal language model that transformers can load: {error}") from error
     model = model.to(device).eval().requires_grad_(False)
     _check_head(model, path)
@@ -56,7 +59,7 @@ def load_base(path: Path, content_hash: str, device: torch.device) -> PreTrained
 
 def load_renderer(model: ResolvedModel, base: PreTrainedModel, system_prompt: str | None) -> Renderer:
     """The renderer of the model's own tokenizer and generation settings."""
-    tokenizer = AutoTokenizer.from_pretrained(model.path, local_files_only=True)
+    tokenizer: Any = AutoTokenizer.from_pretrained(model.path, local_files_only=True)
     return Renderer(tokenizer, model.privileged_template, system_prompt, base.generation_config)
 
 
