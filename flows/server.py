@@ -24,6 +24,7 @@ START_TIMEOUT_SECONDS = 180.0
 class ServerError(RuntimeError):
     """The Prefect server did not come up."""
 
+
 UNUSED_SERVICES = (
     "CANCELLATION_CLEANUP",
     "CLEANUP_RECONCILER",

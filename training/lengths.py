@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import Any
 
 from evaluation.problems import Problem
 from training.base_models import ResolvedModel
@@ -29,7 +30,8 @@ def check_run_lengths(spec: RunSpec, model: ResolvedModel, sources: Sources) -> 
     from transformers import AutoConfig, AutoTokenizer
 
     limit = AutoConfig.from_pretrained(model.path).max_position_embeddings
-    renderer = Renderer(AutoTokenizer.from_pretrained(model.path), model.privileged_template, spec.model.system_prompt)
+    tokenizer: Any = AutoTokenizer.from_pretrained(model.path)
+    renderer = Renderer(tokenizer, model.privileged_template, spec.model.system_prompt)
     for _, problems in sources.evaluations.values():
         _check(renderer, problems, None, limit, spec.evaluation.sampling.max_new_tokens)
     if spec.method is not None:

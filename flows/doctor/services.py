@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import secrets
@@ -12,8 +11,12 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from flows.doctor.check import Check
+
+if TYPE_CHECKING:
+    from evaluation.grading.sandbox import Sandbox
 
 RAY_LIMIT_SECONDS = 120.0
 PREFECT_LIMIT_SECONDS = 240.0
@@ -21,29 +24,21 @@ PREFECT_LIMIT_SECONDS = 240.0
 PROGRAM_LIMIT_SECONDS = 30.0
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 
-_CALLERS_FILE = str(Path(__file__).resolve())
-INSTALL_BUBBLEWRAP = "apt-get install bubblewrap"
 INSTALL_BROWSER = "apt-get install chromium fonts-dejavu-core"
 
 # Says what it can see from inside: interfaces of the network, a file of the caller's, inherited variables.
-_SANDBOXED = """
+_LOOK_AROUND = """
 import json, os, socket, sys
+path = sys.stdin.read()
 try:
-    with open(sys.argv[1]) as file:
+    with open(path) as file:
         file.read(1)
     readable = True
 except OSError:
     readable = False
-print(json.dumps({"sum": sum(range(11)), "interfaces": [name for _, name in socket.if_nameindex()],
-                  "the caller's files": readable, "the caller's environment": "STILLROOM_PROBE" in os.environ}))
-"""
-_IN_SANDLOCK = """
-import sys
-from sandlock import Sandbox
-box = Sandbox(fs_readable=sys.argv[4:], clean_env=True, max_memory="512M", max_processes=4)
-done = box.run([sys.argv[1], "-I", "-S", "-c", sys.argv[2], sys.argv[3]], timeout=20)
-sys.stdout.write(done.stdout if isinstance(done.stdout, str) else done.stdout.decode())
-sys.exit(0 if done.success else 1)
+print(json.dumps({"network": [name for _, name in socket.if_nameindex() if name != "lo"],
+                  "files": [path] if readable else [],
+                  "environment": sorted(set(os.environ) & {"STILLROOM_STORE", "PREFECT_HOME", "HOSTNAME"})}))
 """
 
 
@@ -103,59 +98,29 @@ _REBUILD = "rm -r .venv && make setup"
 
 
 def sandbox() -> Check:
-    """Run a program in bubblewrap, else in sandlock: it must run, and see nothing of the caller's."""
-    tried = []
-    if shutil.which("bwrap"):
-        reason = _sandbox_leak(bubblewrap_command(_SANDBOXED))
-        if reason is None:
-            return Check("sandbox", True, "bubblewrap keeps programs from network, files and environment")
-        tried.append(f"bubblewrap: {reason}")
-    if importlib.util.find_spec("sandlock"):
-        reason = _sandbox_leak(_sandlock_command(_SANDBOXED))
-        if reason is None:
-            return Check("sandbox", True, "sandlock keeps programs from network, files and environment")
-        tried.append(f"sandlock: {reason}")
-    if not tried:
-        return Check("sandbox", None, "none installed; benchmarks that run code need one", INSTALL_BUBBLEWRAP)
-    fix = "allow unprivileged user namespaces (in a container: run it without the default seccomp profile)"
-    return Check("sandbox", None, "; ".join(tried), fix)
+    """Run a program in the sandbox that code graders use: it must run, and see nothing of the caller's."""
+    from evaluation.grading.sandbox import INSTALL, SandboxUnavailableError, find_sandbox
+
+    try:
+        found = find_sandbox()
+    except SandboxUnavailableError as error:
+        return Check("sandbox", None, f"benchmarks that run code cannot be used: {error}", INSTALL)
+    if not found.isolates:
+        return Check("sandbox", None, f"programs run under {found.name}: files and network in reach", INSTALL)
+    leak = sandbox_leak(found)
+    if leak is not None:
+        return Check("sandbox", None, f"{found.name}: {leak}", "report this; do not run code benchmarks here")
+    return Check("sandbox", True, f"{found.name} keeps programs from network, files and environment")
 
 
-def bubblewrap_command(code: str) -> list[str]:
-    """bwrap with only the system and this Python readable, running ``code``."""
-    python, prefix = os.path.realpath(sys.executable), sys.base_prefix
-    command = ["bwrap", "--ro-bind", "/usr", "/usr"]
-    for name in ("lib", "lib64", "bin"):
-        path = Path("/", name)
-        if path.is_symlink():
-            command += ["--symlink", str(path.readlink()), str(path)]
-        elif path.exists():
-            command += ["--ro-bind", str(path), str(path)]
-    if not Path(prefix).is_relative_to("/usr"):
-        command += ["--ro-bind", prefix, prefix]
-    command += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--unshare-all", "--uid", "65534"]
-    command += ["--gid", "65534", "--die-with-parent", "--new-session", "--clearenv", "--cap-drop", "ALL", "--"]
-    return [*command, python, "-I", "-S", "-c", code, _CALLERS_FILE]
-
-
-def _sandlock_command(code: str) -> list[str]:
-    readable = [
-        folder for folder in ("/usr", "/lib", "/lib64", "/bin", "/etc", sys.base_prefix) if Path(folder).exists()
-    ]
-    return [sys.executable, "-c", _IN_SANDLOCK, os.path.realpath(sys.executable), code, _CALLERS_FILE, *readable]
-
-
-def _sandbox_leak(command: list[str]) -> str | None:
-    """Why the sandbox does not serve: it does not start, or the program sees too much. None when it serves."""
-    environment = {**os.environ, "STILLROOM_PROBE": "1"}
-    code, output, errors = run_limited(command, environment, PROGRAM_LIMIT_SECONDS)
-    if code != 0:
-        return (errors.strip().splitlines() or [f"ended with code {code}"])[-1]
-    seen = json.loads(output)
-    leaks = [name for name, value in seen.items() if value is True]
-    if set(seen["interfaces"]) - {"lo"}:
-        leaks.append(f"network {', '.join(seen['interfaces'])}")
-    return f"the program could see {', '.join(leaks)}" if leaks or seen["sum"] != 55 else None
+def sandbox_leak(box: Sandbox) -> str | None:
+    """What a program in ``box`` could see of the caller, or why it did not run; None when all is well."""
+    outcome = box.run(_LOOK_AROUND, stdin=str(Path(__file__).resolve()).encode())
+    if outcome.exit_code != 0:
+        return outcome.stderr.decode(errors="replace").strip() or f"the program ended with {outcome.exit_code}"
+    seen = json.loads(outcome.stdout)
+    leaks = [f"{what} ({', '.join(names)})" for what, names in seen.items() if names]
+    return f"a program could see {' and '.join(leaks)}" if leaks else None
 
 
 def browser(*, start: bool) -> Check:

@@ -97,5 +97,7 @@ def ask(store: Path, sql: str) -> list[dict[str, Any]]:
 def lines(store: Path) -> list[Mapping[str, Any]]:
     """Every spool line of the store."""
     return [
-        json.loads(line) for file in sorted(store.glob("runs/*/spool/*.jsonl")) for line in file.read_text().splitlines()
+        json.loads(line)
+        for file in sorted(store.glob("runs/*/spool/*.jsonl"))
+        for line in file.read_text().splitlines()
     ]

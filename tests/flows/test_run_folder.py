@@ -20,9 +20,7 @@ def stored(run_id: str, seed: int = 0) -> StoredRun:
         model=ModelSpec(name="tiny-demo"),
         data=None,
         budget=UpdatesBudget(updates=0),
-        evaluation=EvaluationSpec(
-            benchmarks=("addition",), sampling=SamplingParams(max_new_tokens=4), every_updates=1
-        ),
+        evaluation=EvaluationSpec(benchmarks=("addition",), sampling=SamplingParams(max_new_tokens=4), every_updates=1),
         seed=seed,
     )
     return StoredRun(run_id, spec, {"spec": f"hash of seed {seed}"}, Path("/cache"), None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -9,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -113,9 +115,7 @@ def test_the_same_study_again_gives_the_same_numbers(study: tuple[Path, Path, st
 
 
 @pytest.mark.parametrize("moment", ["first segment done", "in the middle of a later segment"])
-def test_a_killed_driver_loses_and_repeats_nothing(
-    study: tuple[Path, Path, str], tmp_path: Path, moment: str
-) -> None:
+def test_a_killed_driver_loses_and_repeats_nothing(study: tuple[Path, Path, str], tmp_path: Path, moment: str) -> None:
     plan, reference, _ = study
     store = tmp_path / "store"
     victim = start("sweep", str(plan), store=store, log=tmp_path / "first.log")
@@ -144,9 +144,7 @@ def test_a_killed_driver_loses_and_repeats_nothing(
     assert doubled == []
 
 
-def test_interrupt_stops_everything_and_the_same_command_goes_on(
-    study: tuple[Path, Path, str], tmp_path: Path
-) -> None:
+def test_interrupt_stops_everything_and_the_same_command_goes_on(study: tuple[Path, Path, str], tmp_path: Path) -> None:
     plan, reference, _ = study
     store, log = tmp_path / "store", tmp_path / "first.log"
     driver = start("sweep", str(plan), store=store, log=log)
@@ -181,9 +179,7 @@ def test_a_study_needs_the_loopback_interface_only(study: tuple[Path, Path, str]
     assert ask(store, ANSWERS) == ask(reference, ANSWERS)
 
 
-def _whole_lines(store: Path) -> list[dict[str, object]]:
-    import json
-
+def _whole_lines(store: Path) -> list[dict[str, Any]]:
     found = []
     for file in store.glob("runs/opsd-*/spool/*.jsonl"):
         text = file.read_text()
