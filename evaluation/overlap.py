@@ -74,7 +74,10 @@ def tokens(text: str) -> tuple[str, ...]:
 
 def normal_form(text: str) -> str:
     """``text`` up to case, spacing and punctuation; texts without any token keep their characters."""
-    found = tokens(text)
+    return _form(text, tokens(text))
+
+
+def _form(text: str, found: tuple[str, ...]) -> str:
     return " ".join(found) if found else " ".join(text.split())
 
 
@@ -85,7 +88,7 @@ class _Text:
 
     def __init__(self, text: str) -> None:
         self.tokens = tokens(text)
-        self.form = normal_form(text)
+        self.form = _form(text, self.tokens)
         self.signature = tuple(token for token in self.tokens if token[0].isdigit() or token in _SIGNS)
         self.numbers = sum(token[0].isdigit() for token in self.signature)
         long = len(self.tokens) >= WORDS

@@ -92,6 +92,7 @@ def test_answers_hold_texts_and_grades_problem_by_problem() -> None:
         right = "pass" if request.seed % 2 == 0 else "fail"
         assert answer.grade.verdict == ("not_scored" if number == 5 else right)
     assert answers[-1].grade.error == "RuntimeError: the grader is broken"
+    assert [r.seed for r in asked] == [request_seed(0, "digits", a.problem_id, a.sample_index) for a in answers]
 
 
 def test_request_seeds_depend_on_exactly_four_things() -> None:

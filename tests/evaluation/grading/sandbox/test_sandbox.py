@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import socket
+import subprocess
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 from evaluation.grading import sandbox as choice
 from evaluation.grading.sandbox import Limits, Sandbox, SandboxUnavailableError, find_sandbox
 from evaluation.grading.sandbox.bubblewrap import Bubblewrap, find_executable
-from evaluation.grading.sandbox.launch import pythons
+from evaluation.grading.sandbox.launch import NOBODY, pythons
 from evaluation.grading.sandbox.rlimits import ResourceLimits
 
 QUICK = Limits(cpu_seconds=2, wall_seconds=10, memory_bytes=256 << 20)
@@ -25,12 +26,22 @@ def _working(make: Callable[[Path, Path], Sandbox]) -> Sandbox | None:
     return next((sandbox for sandbox in candidates if sandbox.run("print(1)").stdout == b"1\n"), None)
 
 
+def _namespaces_work(executable: str) -> bool:
+    """Whether the plainest use of bubblewrap works here, by the user that programs run as."""
+    user = NOBODY if os.getuid() == 0 else None
+    plain = [executable, "--unshare-all", "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev", "true"]
+    return subprocess.run(plain, user=user, capture_output=True, check=False).returncode == 0
+
+
 @pytest.fixture(scope="module")
 def bubblewrap() -> Sandbox:
     executable = find_executable()
-    found = _working(lambda python, prefix: Bubblewrap(executable, python, prefix)) if executable else None
-    if found is None:
-        pytest.skip("bubblewrap does not work here: apt-get install -y bubblewrap")
+    if executable is None:
+        pytest.skip("bubblewrap is not here: apt-get install -y bubblewrap")
+    if not _namespaces_work(executable):
+        pytest.skip("this system does not let bubblewrap make namespaces")
+    found = _working(lambda python, prefix: Bubblewrap(executable, python, prefix))
+    assert found is not None, "bubblewrap works here and the sandbox made with it does not"
     return found
 
 
