@@ -40,8 +40,12 @@ def code_hash() -> str:
 
 
 def identity(spec: RunSpec, model_hash: str, data_hash: str) -> dict[str, str]:
-    """The named hashes a run's id is made of."""
-    canonical = json.dumps(spec.canonical(), sort_keys=True, ensure_ascii=True)
+    """The named hashes a run's id is made of. Where model and data lie is left out: their contents are hashed."""
+    content = spec.canonical()
+    content["model"].pop("name")
+    for place in ("train", "validation", "test"):
+        (content["data"] or {}).pop(place, None)
+    canonical = json.dumps(content, sort_keys=True, ensure_ascii=True)
     return {
         "spec": hashlib.sha256(canonical.encode()).hexdigest(),
         "model": model_hash,

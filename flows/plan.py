@@ -12,9 +12,11 @@ from pydantic import BeforeValidator, Field, ValidationError, field_validator
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError
 
+from evaluation.benchmarks import BENCHMARKS
 from evaluation.spec import Spec
 from flows.errors import UsageError
 from flows.explain import explain
+from training.base_models import BASE_MODELS
 from training.method import Method, OverrideError, nearest, override_all
 from training.methods import METHODS, PRESETS
 from training.spec import Budget, ComputeSpec, DataSpec, EvaluationSpec, ModelSpec, RunSpec
@@ -152,7 +154,26 @@ def load_plan(source: str | Path) -> Plan:
         raise PlanError(f"{file}: cannot be read: {error}") from error
     if not isinstance(data, dict):
         raise PlanError(f"{file}: a plan is a mapping with the keys {', '.join(Plan.model_fields)}")
-    return parse_plan(data, str(file))
+    plan = parse_plan(data, str(file))
+    return _from_folder(plan, file.absolute().parent)
+
+
+def _from_folder(plan: Plan, folder: Path) -> Plan:
+    """Relative paths in a plan start at the plan's own folder."""
+
+    def resolved(name: str | None) -> str | None:
+        if name is None or name in BENCHMARKS or name.partition("@")[0] in BASE_MODELS:
+            return name
+        path = folder / Path(name).expanduser()
+        return str(path) if path.exists() else name
+
+    data = {place: resolved(getattr(plan.data, place)) for place in ("train", "validation", "test")}
+    return plan.model_copy(
+        update={
+            "data": plan.data.model_copy(update=data),
+            "model": plan.model.model_copy(update={"name": resolved(plan.model.name)}),
+        }
+    )
 
 
 def parse_plan(data: dict[str, Any], where: str) -> Plan:

@@ -47,7 +47,7 @@ class RunFolder:
         return self.path / "spec.json"
 
     def create(self, run: StoredRun) -> None:
-        """Write ``spec.json`` if the folder is new; refuse a folder that holds another run's spec."""
+        """Write ``spec.json``; refuse a folder that holds another run. A moved model or data file is followed."""
         content = {
             "run_id": run.run_id,
             "spec": run.spec.canonical(),
@@ -57,7 +57,7 @@ class RunFolder:
         }
         if self.spec_file.exists():
             present = self._read_json(self.spec_file)
-            for part in ("run_id", "spec", "identity"):
+            for part in ("run_id", "identity"):
                 if present.get(part) != content[part]:
                     raise RunFolderError(
                         f"{self.path} holds another run ({part} differs): move the folder away or use another store"

@@ -134,7 +134,7 @@ class Distill(Spec):
     divergence: Divergence = ForwardKL()
     support: Support = FullSupport()
     entry_clip: float | None = Field(None, gt=0)
-    """Upper clip of each vocabulary entry's summand before the sum (OPSD v3: 0.05); refused with Rényi."""
+    """Upper clip of each event's summand before the sum, the tail included (OPSD v3: 0.05); refused with Rényi."""
     temperature: Temperature = 1.0
     """Divides the logits of both sides."""
     reduction: Reduction = "token_mean"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from evaluation.benchmarks import BENCHMARKS
 from evaluation.benchmarks.base import Benchmark
-from evaluation.data import UserData, check_overlap, load_user_data, user_benchmark
+from evaluation.data import Grader, UserData, check_overlap, load_user_data, user_benchmark
 from evaluation.problems import Problem
 from training.method import nearest
 from training.spec import DataSpec, RunSpec
@@ -40,10 +40,11 @@ def load_sources(spec: RunSpec, root: Path | None) -> Sources:
     place and the fix: unknown benchmark, problems shared by training and evaluation.
     """
     user = _user_data(spec.data)
+    grader = spec.data.grader if spec.data else None
     digest = hashlib.sha256()
     evaluations = {}
     for name in spec.evaluation.benchmarks:
-        benchmark = _benchmark(name, user, "evaluation.benchmarks")
+        benchmark = _benchmark(name, user, grader, "evaluation.benchmarks")
         problems = benchmark.load(spec.evaluation.split, limit=spec.evaluation.problems, root=root)
         if not problems:
             raise ValueError(f"evaluation.benchmarks: {name} has no problems in its {spec.evaluation.split} split")
@@ -52,7 +53,7 @@ def load_sources(spec: RunSpec, root: Path | None) -> Sources:
     train: list[Problem] = []
     train_benchmark = None
     if spec.method is not None and spec.data is not None:
-        train_benchmark = _benchmark(USER_DATA if user else spec.data.train, user, "data.train")
+        train_benchmark = _benchmark(USER_DATA if user else spec.data.train, user, grader, "data.train")
         train = train_benchmark.load("train", limit=spec.data.limit, root=root)
         _add(digest, train_benchmark, root, user)
         _refuse_overlap(train, evaluations)
@@ -60,12 +61,19 @@ def load_sources(spec: RunSpec, root: Path | None) -> Sources:
 
 
 def _user_data(data: DataSpec | None) -> UserData | None:
-    if data is None or data.train in BENCHMARKS:
+    if data is None:
+        return None
+    if data.train in BENCHMARKS:
+        given = [name for name in ("validation", "test", "grader") if getattr(data, name) is not None]
+        if given:
+            raise ValueError(f"data.{given[0]} belongs to data of your own; {data.train!r} is a benchmark: remove it")
         return None
     file = Path(data.train)
     if not file.is_file():
         known = sorted(BENCHMARKS)
-        raise ValueError(f"data.train: {data.train!r} is neither a file nor a benchmark{nearest(data.train, known)}")
+        raise ValueError(
+            f"data.train: {data.train!r} is neither a benchmark nor a file beside the plan{nearest(file.name, known)}"
+        )
     return load_user_data(
         file,
         Path(data.validation) if data.validation else None,
@@ -73,9 +81,9 @@ def _user_data(data: DataSpec | None) -> UserData | None:
     )
 
 
-def _benchmark(name: str, user: UserData | None, place: str) -> Benchmark:
+def _benchmark(name: str, user: UserData | None, grader: Grader | None, place: str) -> Benchmark:
     if name == USER_DATA and user is not None:
-        return user_benchmark(user)
+        return user_benchmark(user, grader) if grader else user_benchmark(user)
     if name not in BENCHMARKS:
         hint = " (it names the user's own data, and data.train is not a file)" if name == USER_DATA else ""
         raise ValueError(f"{place}: unknown benchmark {name!r}{hint}{nearest(name, sorted(BENCHMARKS))}")

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from evaluation.data import Grader
 from evaluation.problems import Split
 from evaluation.samplers.base import SamplingParams
 from evaluation.spec import Spec
@@ -30,6 +31,8 @@ class DataSpec(Spec):
     validation: str | None = None
     """A path; None with a path as ``train`` holds out a share (see evaluation.data)."""
     test: str | None = None
+    grader: Grader | None = None
+    """How the user's own answers are graded (see evaluation.data); benchmarks bring their grader."""
     limit: int | None = Field(None, gt=0)
     """Keep the first so many training problems."""
 

@@ -144,3 +144,29 @@ def test_resources_and_texts_are_not_part_of_a_run(demo: dict[str, Any]) -> None
     other = {**copy.deepcopy(demo), "resources": {"trainers": 1}, "notes": "", "title": "", "tags": ["x"]}
     specs = [[cell.spec for cell in expand(parse_plan(plan, "my.yaml"))] for plan in (demo, other)]
     assert specs[0] == specs[1]
+
+
+def test_relative_paths_start_at_the_plan_and_do_not_make_another_run(tmp_path: Path) -> None:
+    from flows.prepare import prepare
+    from flows.settings import Settings
+
+    ids = []
+    for name in ("here", "there"):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "my.jsonl").write_text(
+            "".join(
+                f'{{"problem": "{a}+{b}", "solution": "{a}+{b}={a + b}#{a + b}", "answer": "{a + b}"}}\n'
+                for a, b in zip(range(100, 160), range(300, 900, 10), strict=True)
+            )
+        )
+        (folder / "own.yaml").write_text(
+            "name: own\nmodel: tiny-small\ndata: {train: my.jsonl, grader: text}\npreset: tiny\nbudget: {updates: 1}\n"
+            "evaluation: {benchmarks: [data], sampling: {max_new_tokens: 8}, every_updates: 1}\n"
+            "cells: [{method: sft}]\n"
+        )
+        plan = load_plan(folder / "own.yaml")
+        assert plan.data.train == str(folder / "my.jsonl")
+        prepared = prepare(plan, Settings(tmp_path / "store", tmp_path / "cache", None))
+        ids.append([run.run_id for run in prepared.runs])
+    assert ids[0] == ids[1]
