@@ -1,4 +1,4 @@
-"""``python -m tests.bench [--json PATH] [--quick]``: the parts whose packages have no benchmark of their own."""
+"""``python -m tests.bench [--json PATH] [--quick]``: benchmarks that print no table of their own, as tables."""
 
 from __future__ import annotations
 
