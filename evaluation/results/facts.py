@@ -6,7 +6,6 @@ import dataclasses
 import json
 import typing
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
@@ -83,11 +82,6 @@ def prepare(line: dict[str, Any]) -> dict[str, Any]:
 
 def _microseconds(epoch: float) -> int:
     return round(epoch * 1_000_000)
-
-
-def to_datetime(epoch: float) -> datetime:
-    """UTC without a zone, as the database keeps times."""
-    return datetime.fromtimestamp(epoch, UTC).replace(tzinfo=None)
 
 
 def arrow_tables(kind: str, lines: Sequence[Mapping[str, Any]], writers: Sequence[str]) -> dict[str, pa.Table]:

@@ -19,7 +19,7 @@ import duckdb
 import pyarrow as pa
 
 from evaluation.results.database import connect_writer, create_schema, is_empty, refresh_views, schema_is_current
-from evaluation.results.facts import TABLES, arrow_tables, prepare, to_datetime
+from evaluation.results.facts import TABLES, arrow_tables, prepare
 from evaluation.results.ledger import SpoolState, fingerprint, read_ledger, write_ledger
 from evaluation.results.lines import BadLine, parse_line
 from evaluation.results.settle import settle
@@ -255,7 +255,7 @@ class _Pass:
 
 def _note(state: SpoolState, fact: dict[str, Any]) -> None:
     """What the ledger says of a spool besides the offset."""
-    at = to_datetime(fact["at"])
+    at = fact["at"]
     state.lines += 1
     state.role = fact["role"]
     state.pid = fact["pid"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
-from datetime import datetime
 from pathlib import Path
 from typing import BinaryIO
 
@@ -20,7 +19,6 @@ _ARROW = {
     "int": pa.int64(),
     "int | None": pa.int64(),
     "list[str]": pa.list_(pa.string()),
-    "datetime | None": pa.timestamp("us"),
 }
 
 
@@ -45,8 +43,9 @@ class SpoolState:
     lines: int = 0
     bad_lines: int = 0
     kinds: list[str] = field(default_factory=list)
-    first_at: datetime | None = None
-    last_at: datetime | None = None
+    first_at: float | None = None
+    """Seconds since 1970, as in the lines; a timestamp in the table."""
+    last_at: float | None = None
 
     @classmethod
     def new(cls, file: str) -> SpoolState:
@@ -73,20 +72,27 @@ def fingerprint(file: BinaryIO, consumed: int) -> str:
     return hashlib.sha256(head + b"|" + tail).hexdigest()[:32]
 
 
+_TIMES = ("first_at", "last_at")
+
+
 def read_ledger(con: duckdb.DuckDBPyConnection) -> dict[str, SpoolState]:
     """Every known spool by its path relative to the store."""
-    names = ", ".join(f.name for f in fields(SpoolState))
-    return {row[0]: SpoolState(*row) for row in con.execute(f"SELECT {names} FROM ledger").fetchall()}
+    columns = ", ".join(f"epoch({f.name})" if f.name in _TIMES else f.name for f in fields(SpoolState))
+    return {row[0]: SpoolState(*row) for row in con.execute(f"SELECT {columns} FROM ledger").fetchall()}
 
 
 def write_ledger(con: duckdb.DuckDBPyConnection, states: Iterable[SpoolState]) -> None:
     """Replace the rows of ``states``; the caller owns the transaction."""
     rows = list(states)
-    columns = {
-        f.name: pa.array([getattr(row, f.name) for row in rows], _ARROW[str(f.type)]) for f in fields(SpoolState)
-    }
-    ledger_rows = pa.table(columns)
-    con.register("ledger_rows", ledger_rows)
+    columns = {}
+    for f in fields(SpoolState):
+        values = [getattr(row, f.name) for row in rows]
+        if f.name in _TIMES:
+            microseconds = [None if value is None else round(value * 1_000_000) for value in values]
+            columns[f.name] = pa.array(microseconds, pa.timestamp("us"))
+        else:
+            columns[f.name] = pa.array(values, _ARROW[str(f.type)])
+    con.register("ledger_rows", pa.table(columns))
     con.execute("DELETE FROM ledger WHERE file IN (SELECT file FROM ledger_rows)")
     con.execute("INSERT INTO ledger BY NAME SELECT * FROM ledger_rows")
     con.unregister("ledger_rows")

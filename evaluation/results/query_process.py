@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import resource
 import sys
 from datetime import date, datetime, time, timedelta
@@ -28,6 +29,9 @@ class NotOneSelect(ValueError):
 def main() -> None:
     """Answer one request: {"store", "sql", "max_rows", "cpu_seconds"} -> {"columns", "types", "rows", …} or error."""
     request = json.load(sys.stdin)
+    # The reply keeps standard output for itself: whatever the engine prints (a progress bar) goes to standard error.
+    replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
     _limit(resource.RLIMIT_AS, ADDRESS_SPACE_BYTES)
     # Should the parent die, nobody would stop a runaway query but this.
     _limit(resource.RLIMIT_CPU, request["cpu_seconds"])
@@ -38,7 +42,8 @@ def main() -> None:
         reply = {"error": "the query needs more memory than a query may use: aggregate or filter first"}
     except (NotOneSelect, duckdb.Error) as error:
         reply = {"error": one_line(str(error))}
-    json.dump(reply, sys.stdout, allow_nan=False)
+    with replies:
+        json.dump(reply, replies, allow_nan=False)
 
 
 def _limit(which: int, value: int) -> None:

@@ -37,6 +37,8 @@ READER_SETTINGS = {
 KEPT_SNAPSHOTS = 2
 """The current one, and the one before for a reader that is just opening it."""
 
+OPEN_TRIES = 3
+
 # Copying must happen in another process: closing any handle on the database here would drop DuckDB's file lock.
 _COPY = """
 import os, sys
@@ -127,15 +129,12 @@ def open_snapshot(store: Path) -> duckdb.DuckDBPyConnection:
     It goes on showing that state when a newer one is published. Raises NoSnapshotError when there is none.
     """
     files = Store(Path(store))
-    tries = 3
-    for last in range(tries):
+    for _ in range(OPEN_TRIES):
         path = files.snapshot.resolve()
-        if not path.exists() and not files.snapshot.is_symlink():
-            break
         try:
             return duckdb.connect(str(path), read_only=True, config=dict(READER_SETTINGS))
         except duckdb.IOException:
-            # Between our reading the link and opening the file, two newer snapshots were published.
-            if path.exists() or last == tries - 1:
+            if path.exists():
                 raise
+            # Not there: never published, or deleted because two newer ones were published since we read the link.
     raise NoSnapshotError(files.path)

@@ -5,7 +5,8 @@
 
 -- Sums of fractions are taken over integers (units of 1e-15): they do not depend on the order of the rows, so that
 -- a rebuilt database has the same bits. Beyond +-1e15 a score is cut, which keeps one absurd value from stopping all.
-CREATE OR REPLACE MACRO fixed(x) AS (greatest(least(x, 1e15), -1e15) * 1e15)::HUGEINT;
+CREATE OR REPLACE MACRO fixed(x) AS
+    CASE WHEN x IS NOT NULL THEN (greatest(least(x, 1e15), -1e15) * 1e15)::HUGEINT END;  -- least(NULL, a) is a
 CREATE OR REPLACE MACRO from_fixed(x) AS x / 1e15;
 
 CREATE OR REPLACE VIEW latest_runs AS

@@ -16,7 +16,15 @@ from evaluation import statistics as s
 
 @pytest.mark.parametrize(
     ("n", "c", "k", "expected"),
-    [(2, 0, 5, None), (4, 1, 2, 0.5), (0, 0, 1, None), (1, 1, 10, None), (4, 4, 4, 1.0), (4, 0, 4, 0.0), (5, 2, 1, 0.4)],
+    [
+        (2, 0, 5, None),
+        (4, 1, 2, 0.5),
+        (0, 0, 1, None),
+        (1, 1, 10, None),
+        (4, 4, 4, 1.0),
+        (4, 0, 4, 0.0),
+        (5, 2, 1, 0.4),
+    ],
 )
 def test_pass_at_k_known_values(n: int, c: int, k: int, expected: float | None) -> None:
     assert s.pass_at_k(n, c, k) == expected
@@ -25,7 +33,7 @@ def test_pass_at_k_known_values(n: int, c: int, k: int, expected: float | None) 
 @pytest.mark.parametrize(("n", "c", "k"), [(4, 5, 1), (4, 1, 0), (4, -1, 1), (-1, 0, 1)])
 @pytest.mark.parametrize("function", [s.pass_at_k, s.pass_hat_k])
 def test_impossible_counts_are_refused(function, n: int, c: int, k: int) -> None:
-    with pytest.raises(ValueError, match="cannot be|at least 1"):
+    with pytest.raises(ValueError, match=r"cannot be|at least 1"):
         function(n, c, k)
 
 
@@ -38,7 +46,7 @@ def test_pass_at_k_and_pass_hat_k_equal_the_enumeration_of_all_draws(n: int, dat
 
 
 def test_pass_at_k_grows_with_k_and_one_sample_a_problem_gives_none() -> None:
-    values = [s.pass_at_k(16, 3, k) for k in range(1, 17)]
+    values = [s.pass_at_k(16, 3, k) or 0.0 for k in range(1, 17)]
     assert values == sorted(values) and values[-1] == 1.0
     # Mistaking the number of problems for the samples of a problem would give 1 - C(900,10)/C(1000,10) = 0.65.
     assert s.mean_pass_at_k([1] * 1000, [1] * 100 + [0] * 900, 10) == s.Mean(None, 0, 1000)
@@ -47,7 +55,7 @@ def test_pass_at_k_grows_with_k_and_one_sample_a_problem_gives_none() -> None:
 def test_means_leave_out_what_was_not_scored_and_say_so() -> None:
     assert s.average_at_k([2, 0, 4], [1, 0, 1]) == s.Mean(0.375, 2, 1)  # (1/2 + 1/4) / 2
     assert s.mean_pass_at_k([4, 1], [1, 1], 2) == s.Mean(0.5, 1, 1)
-    assert s.mean_pass_hat_k([4, 1], [2, 1], 2) == s.Mean(pytest.approx(1 / 6), 1, 1)
+    assert s.mean_pass_hat_k([4, 1], [2, 1], 2) == s.Mean(1 / 6, 1, 1)
     assert s.average_at_k([], []) == s.Mean(None, 0, 0)
 
 
@@ -144,7 +152,8 @@ def test_clusters_are_drawn_whole() -> None:
     values = np.repeat(np.random.default_rng(4).random(10), 5)
     clusters = np.repeat(np.arange(10), 5).tolist()
     clustered = s.bootstrap_means([values], clusters, resample_seeds=False).std()
-    assert clustered == pytest.approx(s.standard_error(values, clusters) * sqrt(9 / 10), rel=0.05)
+    error = s.standard_error(values, clusters)
+    assert error is not None and clustered == pytest.approx(error * sqrt(9 / 10), rel=0.05)
     assert clustered > 1.8 * s.bootstrap_means([values], resample_seeds=False).std()
     with pytest.raises(ValueError, match="3 clusters for 50 problems"):
         s.bootstrap_means([values], [1, 2, 3], resample_seeds=False)
@@ -217,7 +226,8 @@ def test_seeds_that_disagree_are_no_evidence() -> None:
     test = s.paired_test(table)
     assert test.p_value is not None and test.p_value > 0.2
     assert test.interval is not None and test.interval.low < 0 < test.interval.high
-    assert s.paired_test(table.mean(0)).p_value < 0.001
+    problems_alone = s.paired_test(table.mean(0)).p_value
+    assert problems_alone is not None and problems_alone < 0.001
 
 
 def test_unscored_pairs_are_left_out() -> None:
@@ -238,7 +248,7 @@ def test_coverage_of_the_interval_over_seeds_and_problems() -> None:
         means = s.bootstrap_means(table.astype(float), resample_seeds=True, resamples=1000)
         low, high = np.quantile(means, [0.025, 0.975])
         held += low <= 0.5 <= high
-    assert 0.93 <= held / 200
+    assert held / 200 >= 0.93
 
 
 def test_holm_by_hand() -> None:

@@ -249,7 +249,7 @@ def _write_plan(
 
 def _write_rollouts(spool: Spool, study: Study, name: str, update: int, rng: np.random.Generator) -> None:
     for index in range(study.rollouts):
-        passed = bool(rng.random() < 0.5)
+        passed = rng.random() < 0.5
         spool.append(
             RolloutRecord(
                 run_id=name,

@@ -28,7 +28,7 @@ def step(update: int, value: float = 0.5) -> StepRecord:
     return StepRecord("r", update, 0, {"loss": value}, {"rollout_tokens": 10.0 * update}, 1.0)
 
 
-def good_line(seq: int = 0, **changes: object) -> bytes:
+def good_line(seq: object = 0, **changes: object) -> bytes:
     line = {
         "v": 1,
         "writer": "w",

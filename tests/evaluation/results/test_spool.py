@@ -7,6 +7,7 @@ import json
 import os
 import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -59,7 +60,8 @@ def test_lines_are_in_the_file_before_close(tmp_path: Path) -> None:
 def test_non_finite_numbers_become_null_and_are_counted(tmp_path: Path) -> None:
     with Spool(tmp_path, role="trainer", attempt=1) as spool:
         spool.append(step(1, loss=float("nan"), norm=float("inf"), kept=1.0, missing=None))
-        spool.append(step(2, loss=np.float32(0.5), low=-np.inf))
+        metrics: Any = {"loss": np.float32(0.5), "low": -np.inf}
+        spool.append(StepRecord("r", 2, 0, metrics, {}, 1.0))
     first, second = lines(spool)
     assert first["data"]["metrics"] == {"loss": None, "norm": None, "kept": 1.0, "missing": None}
     assert second["data"]["metrics"] == {"loss": 0.5, "low": None}
