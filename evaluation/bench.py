@@ -2,7 +2,7 @@
 
 Without ``--model`` a random Qwen3 of the tiny base's size (hidden 96, 3 layers, 365,664 parameters at 56 ids) in
 float32; with it, a model folder. One thread. Each case draws the same number of completions of the same distribution
-from both, alternating, and keeps each side's best of several rounds:
+from both, alternating, over several rounds with seeds of their own; tokens and seconds of all rounds are summed:
 
 equal    every completion has ``NEW_TOKENS`` tokens (no id ends one)
 ragged   prompts of 4 to 19 tokens and completions whose lengths differ (ids end them at random), all at once
@@ -89,13 +89,13 @@ def tiny_model() -> Any:
     return Qwen3ForCausalLM(config).eval()
 
 
-def requests_of(case: Case) -> list[SampleRequest]:
-    """The case's prompts, of 10 tokens or of 4 to 19."""
-    source = random.Random(0)
+def requests_of(case: Case, number: int) -> list[SampleRequest]:
+    """The case's prompts in round ``number``, of 10 tokens or of 4 to 19."""
+    source = random.Random(number)
     lengths = [source.randrange(4, 20) if case.ragged else 10 for _ in range(case.requests)]
     return [
         SampleRequest(tuple(source.randrange(4, 56) for _ in range(length)), seed)
-        for seed, length in enumerate(lengths)
+        for seed, length in enumerate(lengths, start=number * case.requests)
     ]
 
 
@@ -136,20 +136,22 @@ def _generate(model: Any, case: Case, batch: Sequence[SampleRequest]) -> int:
 
 
 def measure(model: Any, case: Case, rounds: int) -> Result:
-    """Both sides, alternating; the best round of each."""
-    requests = requests_of(case)
-    best = {"ours": 0.0, "generate": 0.0}
-    tokens = 0
+    """Both sides, alternating, after one unmeasured call of each."""
     sides: dict[str, Callable[[Any, Case, Sequence[SampleRequest]], int]]
     sides = {"ours": sample_ours, "generate": sample_generate}
-    for _ in range(rounds):
+    tokens, seconds = dict.fromkeys(sides, 0), dict.fromkeys(sides, 0.0)
+    for number in range(-1, rounds):
+        requests = requests_of(case, max(number, 0))
+        torch.manual_seed(max(number, 0))
         for name, side in sides.items():
             began = time.process_time()
             count = side(model, case, requests)
-            best[name] = max(best[name], count / (time.process_time() - began))
-            tokens = count if name == "ours" else tokens
-    ratio = best["ours"] / best["generate"]
-    return Result(case.name, case.rows, case.requests, tokens, best["ours"], best["generate"], ratio)
+            if number >= 0:
+                tokens[name] += count
+                seconds[name] += time.process_time() - began
+    speed = {name: tokens[name] / seconds[name] for name in sides}
+    ratio = speed["ours"] / speed["generate"]
+    return Result(case.name, case.rows, case.requests, tokens["ours"], speed["ours"], speed["generate"], ratio)
 
 
 def main(arguments: Sequence[str] | None = None) -> list[Result]:
