@@ -238,9 +238,9 @@ def test_a_copied_store_is_the_same_store(tmp_path: Path) -> None:
 
 def test_rebuild_equals_what_came_bit_by_bit(tmp_path: Path) -> None:
     """Not one row of one table differs, but for the times of ingesting."""
-    study = Study(samples=3, clusters=5, unscored_rate=0.1)
+    study = Study(samples=3, clusters=5, unscored_rate=0.1, seeds=(0, 1))
     write_base(tmp_path, study)
-    for cell in study.cells:
+    for cell in study.cells[:2]:
         for seed in study.seeds:
             write_run(tmp_path, study, cell, seed, updates=10)
             ingest(tmp_path)
