@@ -14,11 +14,13 @@ from evaluation.results.store import NoSnapshotError
 
 # How often an open page asks whether a newer snapshot is there; results are published about as often.
 REFRESH_SECONDS = 5
+# A file of ours: for a named icon the browser would ask a server on the internet.
+ICON = Path(__file__).with_name("icon.svg")
 
 
 def frame() -> None:
     """Draw the chosen page, and below it the line that watches for newer results."""
-    st.set_page_config(page_title="Stillroom", page_icon=":material/science:", layout="wide")
+    st.set_page_config(page_title="Stillroom", page_icon=str(ICON), layout="wide")
     page = st.navigation(navigation.pages(), position="top")
     store = store_path()
     version = published_version(store)

@@ -16,7 +16,7 @@ SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down"
 """The second sign beside colour, so that nothing rests on colour alone."""
 DASHES = ((1, 0), (8, 3), (3, 3), (10, 3, 2, 3))
 """Lines of labels beyond the palette repeat its colours with another dash."""
-GREY = "#8A8A8A"
+GREY = "#737373"
 CONTROL_DASHES = ((4, 4), (2, 4), (8, 4, 2, 4))
 PREFERRED = {"OPSD": 0, "GRPO": 1, "SFT": 2, "USD": 3, "SDPO": 4, "LOPD": 5}
 """Places in PALETTE that are kept for these labels; any other label's place follows from its text."""

@@ -216,13 +216,13 @@ def _value_text(flat: Mapping[str, Any], path: str) -> str:
 def with_texts(answers: pd.DataFrame, texts: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     """Answers with the ``completion`` and ``feedback`` that their sample file and row name; None where it is gone."""
 
-    def look_up(column: str) -> list[Any]:
+    def look_up(column: str) -> pd.Series:
         found = []
         for file, row in zip(answers["sample_file"], answers["sample_row"], strict=True):
             table = texts.get(file)
             there = table is not None and column in table and 0 <= row < len(table)
             found.append(table[column].iloc[row] if table is not None and there else None)
-        return found
+        return pd.Series(found, index=answers.index, dtype=object)
 
     return answers.assign(completion=look_up("completion"), feedback=look_up("feedback"))
 

@@ -4,5 +4,5 @@ SELECT
     m.rollout_tokens, m.trained_tokens, m.teacher_tokens, m.wall_seconds, m.gpu_seconds, m.flop
 FROM plan_cells c
 JOIN metric_curves m USING (run_id)
-WHERE c.plan = $plan AND m.name = $name
+WHERE c.plan = $plan AND m.name = $metric
 ORDER BY c.position, c.label, c.axes, c.seed, m.update

@@ -114,7 +114,7 @@ def _read_one(answer: pd.Series) -> None:
         _text(answer["extracted"])
     if not pd.isna(answer["error"]):
         st.error(f"Grader {answer['grader']} {answer['grader_version']}: {answer['error']}")
-    if answer["feedback"]:
+    if isinstance(answer["feedback"], str) and answer["feedback"]:
         st.markdown("**Feedback**")
         _text(answer["feedback"])
     st.caption(

@@ -116,7 +116,7 @@ def _chart(view: View, metric: str) -> None:
 
 def _read(view: View, metric: str) -> Drawn:
     if metric.startswith(STEP):
-        points = frames.named(view.snapshot.table("step_points", plan=view.plan, name=metric.removeprefix(STEP)))
+        points = frames.named(view.snapshot.table("step_points", plan=view.plan, metric=metric.removeprefix(STEP)))
         rule = f"mean over seeds; band: Student's 95 % interval over seeds, from {FEWEST_SEEDS} seeds on"
         return Drawn(frames.step_curves(points), points, percent=False, rule=rule)
     assert view.evaluation is not None  # metrics of evaluations are offered only when there are some

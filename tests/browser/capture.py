@@ -78,8 +78,8 @@ def _wait_until_up(server: subprocess.Popen[str], port: int) -> None:
     while time.monotonic() < end:
         if server.poll() is not None:
             raise RuntimeError(f"the dashboard ended with status {server.returncode}: {server.communicate()[0]}")
-        with contextlib.suppress(OSError):
-            connection = http.client.HTTPConnection(ADDRESS, port, timeout=2)
+        connection = http.client.HTTPConnection(ADDRESS, port, timeout=2)
+        with contextlib.suppress(OSError), contextlib.closing(connection):
             connection.request("GET", "/_stcore/health")
             if connection.getresponse().status == 200:
                 return
@@ -139,23 +139,20 @@ def _fit(page: Page) -> None:
     page.wait_for_timeout(400)
 
 
-def capture(
-    store: Path, out: Path, *, pages: Sequence[str] = tuple(ADDRESSES), themes: Sequence[str] = THEMES
-) -> list[Shot]:
-    """Take every page in every theme as ``<page>-<theme>.png`` under ``out``."""
+def capture(url: str, browser: Browser, out: Path, pages: Sequence[str], themes: Sequence[str]) -> list[Shot]:
+    """Take the pages of a dashboard at ``url`` in these themes, as ``<page>-<theme>.png`` under ``out``."""
     out.mkdir(parents=True, exist_ok=True)
     shots = []
-    with serving(store) as url, browsing() as browser:
-        for name in pages:
-            for theme in themes:
-                page = open_page(browser, f"{url}/{ADDRESSES[name]}", theme)
-                _fit(page)
-                file = out / f"{name}-{theme}.png"
-                page.screenshot(path=str(file))
-                text = page.inner_text('[data-testid="stApp"]')
-                exceptions = page.locator('[data-testid="stException"]').count()
-                shots.append(Shot(name, theme, file, text, exceptions))
-                page.close()
+    for name in pages:
+        for theme in themes:
+            page = open_page(browser, f"{url}/{ADDRESSES[name]}", theme)
+            _fit(page)
+            file = out / f"{name}-{theme}.png"
+            page.screenshot(path=str(file))
+            text = page.inner_text('[data-testid="stApp"]')
+            exceptions = page.locator('[data-testid="stException"]').count()
+            shots.append(Shot(name, theme, file, text, exceptions))
+            page.close()
     return shots
 
 
@@ -167,7 +164,8 @@ def main() -> None:
     parser.add_argument("--page", action="append", choices=list(ADDRESSES), help="default: all")
     parser.add_argument("--theme", action="append", choices=list(THEMES), help="default: both")
     given = parser.parse_args()
-    shots = capture(given.store, given.out, pages=given.page or tuple(ADDRESSES), themes=given.theme or THEMES)
+    with serving(given.store) as url, browsing() as browser:
+        shots = capture(url, browser, given.out, given.page or tuple(ADDRESSES), given.theme or THEMES)
     for shot in shots:
         print(f"{shot.file} ({shot.file.stat().st_size / 1000:.0f} kB)")
     broken = [shot for shot in shots if shot.exceptions]
