@@ -49,4 +49,5 @@ format: setup ## put the code into the agreed format
 
 bench: setup ## measure speed and memory side by side with references; ARGS=--quick for a first look
 	$(BIN)/python -m training.bench --json bench/head.json $(ARGS)
+	$(BIN)/python -m evaluation.bench --json bench/sampler.json $(ARGS)
 	$(BIN)/python -m tests.bench --json bench/store.json $(ARGS)
