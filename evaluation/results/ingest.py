@@ -152,10 +152,13 @@ class _Pass:
 
     def read(self, path: Path) -> None:
         """Take every whole new line of one spool."""
-        self.files += 1
         name = path.relative_to(self.store).as_posix()
         state = self.ledger.get(name)
-        status = path.stat()
+        try:
+            status = path.stat()
+        except FileNotFoundError:
+            return  # its run was removed since the files were listed
+        self.files += 1
         if state and state.unchanged(status.st_size, status.st_mtime_ns):
             self.waiting_bytes += state.seen_bytes - state.consumed_bytes
             return

@@ -147,11 +147,13 @@ SELECT
         FILTER (n_scored >= k) AS pass_hat_k,
     count(*) FILTER (n_scored >= k) AS n_problems,
     count(*) FILTER (n_scored < k) AS n_excluded
-FROM (
-    SELECT *, max(n_answers) OVER (PARTITION BY run_id, update, benchmark, split) AS n FROM problem_scores
-), unnest(list_distinct(list_append(
-    list_transform(range(0, 1 + floor(log2(n))::BIGINT), lambda i: (2 ** i)::BIGINT), n
-))) u(k)
+FROM problem_scores
+JOIN (
+    SELECT run_id, update, benchmark, split,
+           unnest(list_distinct(list_append(list_transform(range(0, 1 + floor(log2(n))::BIGINT), lambda i: 2 ** i), n)))
+               ::BIGINT AS k
+    FROM (SELECT *, ceil(n_answers / n_problems) AS n FROM scores)
+) USING (run_id, update, benchmark, split)
 GROUP BY run_id, update, benchmark, split, k;
 
 CREATE OR REPLACE VIEW run_status AS
@@ -181,13 +183,23 @@ QUALIFY row_number() OVER (
     PARTITION BY c.plan, c.label, c.axes, r.seed ORDER BY c.written_at DESC, c.writer DESC, c.seq DESC
 ) = 1;
 
-CREATE OR REPLACE VIEW run_overview AS
-WITH cell AS (
+-- What tables call a run, by the plan that recorded it last.
+CREATE OR REPLACE VIEW run_labels AS
+SELECT
+    r.run_id, coalesce(s.status, 'unknown') AS status, s.status_at, nullif(s.error, '') AS error, s.attempts,
+    c.plan, c.label, r.method, r.model, r.seed, coalesce(c.is_control, false) AS is_control, c.base_run_id,
+    r.created_at
+FROM latest_runs r
+LEFT JOIN run_status s USING (run_id)
+LEFT JOIN (
     SELECT * FROM latest_cells
     QUALIFY row_number() OVER (PARTITION BY run_id ORDER BY written_at DESC, writer DESC, seq DESC) = 1
-), last_step AS (
-    SELECT run_id, max(attempt) AS attempt, sum(non_finite_metrics)::BIGINT AS non_finite, arg_max(c, update) AS c
-    FROM latest_step_costs c GROUP BY run_id
+) c USING (run_id);
+
+CREATE OR REPLACE VIEW run_overview AS
+WITH steps_done AS (
+    SELECT run_id, max(update) AS update, max(attempt) AS attempt, sum(non_finite_metrics)::BIGINT AS non_finite
+    FROM latest_step_costs GROUP BY run_id
 ), writers AS (
     SELECT
         run_id,
@@ -199,31 +211,32 @@ WITH cell AS (
     SELECT run_id, sum(n_answers)::BIGINT AS answers, sum(n_unscored)::BIGINT AS unscored FROM scores GROUP BY run_id
 )
 SELECT
-    r.run_id, coalesce(s.status, 'unknown') AS status, s.status_at, nullif(s.error, '') AS error,
-    c.plan, c.label, r.method, r.model, r.seed, coalesce(c.is_control, false) AS is_control, c.base_run_id,
-    coalesce(l.c.update, 0) AS updates,
-    l.c.rollout_tokens, l.c.reference_tokens, l.c.teacher_tokens, l.c.auxiliary_tokens, l.c.trained_tokens, l.c.flop,
-    l.c.wall_seconds, l.c.gpu_seconds,
+    r.run_id, r.status, r.status_at, r.error,
+    r.plan, r.label, r.method, r.model, r.seed, r.is_control, r.base_run_id,
+    coalesce(d.update, 0) AS updates,
+    l.rollout_tokens, l.reference_tokens, l.teacher_tokens, l.auxiliary_tokens, l.trained_tokens, l.flop,
+    l.wall_seconds, l.gpu_seconds,
     coalesce(g.answers, 0) AS answers,
     g.unscored / g.answers AS unscored_rate,
-    coalesce(l.non_finite, 0) AS non_finite_metrics,
+    coalesce(d.non_finite, 0) AS non_finite_metrics,
     coalesce(w.processes, 0) AS processes,
     coalesce(w.bad_lines, 0) AS bad_lines,
-    greatest(coalesce(s.attempts, 1), r.attempt, coalesce(l.attempt, 1)) AS attempts,
+    greatest(coalesce(r.attempts, 1), coalesce(d.attempt, 1)) AS attempts,
     r.created_at, w.last_activity
-FROM latest_runs r
-LEFT JOIN run_status s USING (run_id)
-LEFT JOIN cell c USING (run_id)
-LEFT JOIN last_step l USING (run_id)
+FROM run_labels r
+LEFT JOIN steps_done d USING (run_id)
+LEFT JOIN latest_step_costs l ON l.run_id = d.run_id AND l.update = d.update
 LEFT JOIN writers w USING (run_id)
 LEFT JOIN graded g USING (run_id);
 
 CREATE OR REPLACE VIEW final_scores AS
 SELECT
-    r.plan, r.label, r.is_control, r.method, r.model, r.seed, r.base_run_id, r.updates AS trained_updates,
+    r.plan, r.label, r.is_control, r.method, r.model, r.seed, r.base_run_id,
+    coalesce(d.trained_updates, 0) AS trained_updates,
     s.* EXCLUDE (complete)
 FROM scores s
-JOIN run_overview r USING (run_id)
+JOIN run_labels r USING (run_id)
+LEFT JOIN (SELECT run_id, max(update) AS trained_updates FROM latest_step_costs GROUP BY run_id) d USING (run_id)
 WHERE s.complete AND r.status = 'done'
 QUALIFY s.update = max(s.update) OVER (PARTITION BY s.run_id, s.benchmark, s.split);
 
@@ -239,7 +252,7 @@ FROM (
     QUALIFY row_number() OVER (PARTITION BY run_id, benchmark ORDER BY accuracy DESC, update) = 1
 ) v
 JOIN scores t ON t.run_id = v.run_id AND t.benchmark = v.benchmark AND t.update = v.update AND t.split = 'test'
-JOIN run_overview r ON r.run_id = v.run_id
+JOIN run_labels r ON r.run_id = v.run_id
 WHERE t.complete AND r.status = 'done';
 
 -- Scores along training. Update 0 of a run that did not evaluate its start is read from the untrained model's run.
@@ -248,7 +261,7 @@ WITH own AS (
     SELECT * FROM scores WHERE complete
 ), starts AS (
     SELECT r.run_id, b.run_id AS source_run_id, b.* EXCLUDE (run_id)
-    FROM (SELECT run_id, base_run_id FROM run_overview WHERE base_run_id IS NOT NULL) r
+    FROM (SELECT run_id, base_run_id FROM run_labels WHERE base_run_id IS NOT NULL) r
     JOIN own b ON b.run_id = r.base_run_id AND b.update = 0
     ANTI JOIN (SELECT run_id, benchmark, split FROM own WHERE update = 0) o
         ON o.run_id = r.run_id AND o.benchmark = b.benchmark AND o.split = b.split
@@ -268,7 +281,7 @@ FROM (
     UNION ALL BY NAME
     SELECT *, true AS from_base FROM starts
 ) c
-JOIN run_overview r USING (run_id);
+JOIN run_labels r USING (run_id);
 
 CREATE OR REPLACE VIEW metric_curves AS
 SELECT

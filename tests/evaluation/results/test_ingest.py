@@ -131,6 +131,58 @@ def test_bad_lines_go_to_quarantine_and_stop_nothing(tmp_path: Path) -> None:
     assert rebuild(tmp_path).bad_lines == len(BAD_LINES)
 
 
+def run_line(spec: object, **changes: object) -> bytes:
+    data = {"method": "m", "model": "m", "seed": 1, "spec": spec, "provenance": {}, "created_at": 1.0, **changes}
+    return good_line(kind="run", key="run", data=data)
+
+
+def test_extreme_values_that_are_facts_are_taken(tmp_path: Path) -> None:
+    """Whatever passes the check must also pass into the database: one line that cannot would stop all others."""
+    nested: dict = {}
+    for _ in range(150):
+        nested = {"a": nested}
+    lines = [
+        run_line({"a": 10**400}),
+        run_line({"a": "\x00", "\x00": 1, "": 2}),
+        run_line(nested),
+        run_line({"a": 1e308, "b": -0.0, "c": 5e-324}),
+        run_line({"a": "x" * 3_000_000}),
+        run_line({}, method="\x00"),
+        run_line({}, seed=2**63 - 1),
+        run_line({}, seed=-(2**63)),
+        run_line({}, created_at=-61e9),
+        run_line({}, created_at=252e9),
+        good_line(at=252e9, pid=-1, role="", run_id=""),
+        good_line(data={"update": 1, "segment": 0, "metrics": {"": 1e308}, "cost": {"teacher_tokens": 9e18}, "at": 1}),
+    ]
+    spool_file(tmp_path).write_bytes(b"".join(lines))
+    report = ingest(tmp_path)
+    assert (report.lines, report.bad_lines) == (len(lines), 0)
+    assert rows(tmp_path, "SELECT max(seed), min(seed), max(length(spec::VARCHAR)) > 3e6 FROM runs") == [
+        (2**63 - 1, -(2**63), True)
+    ]
+
+
+def test_absurd_scores_stop_nothing(tmp_path: Path) -> None:
+    study = Study(cells=(), problems=3, samples=1)
+    write_base(tmp_path, study)
+    with Spool(tmp_path / "runs" / "demo-base", role="regrade", attempt=1) as spool:
+        for problem, score in enumerate([1e300, -1e300, 0.5]):
+            key = f"0/addition/test/p{problem}/0"
+            spool.append(GradeRecord("demo-base", key, "judge", "1", "pass", score, None, None, None, None))
+    ingest(tmp_path)
+    assert rows(tmp_path, "SELECT accuracy, score FROM scores") == [(1.0, pytest.approx(0.5 / 3))]
+
+
+def test_a_spool_removed_meanwhile_is_no_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = spool_file(tmp_path)
+    path.write_bytes(good_line())
+    gone = spool_file(tmp_path, "host-2-2.jsonl")
+    monkeypatch.setattr(Store, "spool_files", lambda self: [path, gone])
+    report = ingest(tmp_path)
+    assert (report.files, report.lines) == (1, 1)
+
+
 def test_unknown_fields_of_a_newer_writer_are_no_fault(tmp_path: Path) -> None:
     line = json.loads(good_line(later="x"))
     line["data"]["new_field"] = {"a": [1, float("inf")]}
