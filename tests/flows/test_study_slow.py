@@ -28,7 +28,7 @@ from tests.flows.study import (
     write_plan,
 )
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.xdist_group("study")]
 
 ANSWERS = """
     select a.run_id, a.update, a.problem_id, a.sample_index, a.completion_tokens, a.verdict, a.extracted
