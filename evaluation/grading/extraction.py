@@ -19,31 +19,30 @@ class Found(NamedTuple):
 
 Form = Callable[[str], Found | None]
 
-_BOXED = re.compile(r"\\(?:boxed|fbox)\s*(?:\{|(?P<bare>[^\s{}$]+))")
+_BRACES = re.compile(r"(?P<box>\\(?:boxed|fbox)\s*(?:\{|(?P<bare>[^\s{}$]+)))|\\.|[{}]", re.DOTALL)
 _HASHES = re.compile(r"####")
 _NUMBER_SIGNS = re.compile(r"#+")
 _ANSWER_IS = re.compile(r"\banswer(?:\s+is\b\s*:?|\s*:)", re.IGNORECASE)
-_FENCE = re.compile(r"^```[ \t]*(?P<language>\w*)[^\n]*\n(?P<code>.*?)^```[ \t]*$", re.DOTALL | re.MULTILINE)
+_FENCE = re.compile(r"```[ \t]*(?P<language>\w*)(?P<rest>.*)")
 
 
 def boxed(text: str) -> Found | None:
     r"""The last ``\boxed{…}`` whose braces close (or ``\boxed 7``); escaped braces do not count as braces."""
-    for match in reversed([*_BOXED.finditer(text)]):
+    best: Found | None = None
+    opened: list[re.Match[str]] = []
+    for match in _BRACES.finditer(text):  # one pass, however many boxes are left open
+        found: Found | None = None
         if match["bare"] is not None:
-            return Found(match.start(), match["bare"])
-        end = _closing_brace(text, match.end())
-        if end is not None:
-            return Found(match.start(), text[match.end() : end])
-    return None
-
-
-def _closing_brace(text: str, begin: int) -> int | None:
-    depth = 1
-    for match in re.compile(r"\\.|[{}]", re.DOTALL).finditer(text, begin):
-        depth += {"{": 1, "}": -1}.get(match.group(), 0)
-        if depth == 0:
-            return match.start()
-    return None
+            found = Found(match.start(), match["bare"])
+        elif match.group().endswith("{") and match.group() != "\\{":
+            opened.append(match)
+        elif match.group() == "}" and opened:
+            opening = opened.pop()
+            if opening["box"] is not None:
+                found = Found(opening.start(), text[opening.end() : match.start()])
+        if found is not None and (best is None or found.position > best.position):
+            best = found
+    return best
 
 
 def after_hashes(text: str) -> Found | None:
@@ -69,7 +68,8 @@ def answer_is(text: str) -> Found | None:
 
 def _last(header: re.Pattern[str], text: str) -> Found | None:
     for match in reversed([*header.finditer(text)]):
-        answer = text[match.end() :].partition("\n")[0].strip()
+        end = text.find("\n", match.end())
+        answer = text[match.end() : len(text) if end < 0 else end].strip()
         if answer:
             return Found(match.start(), answer)
     return None
@@ -87,5 +87,19 @@ def strict_answer(text: str, forms: Sequence[Form]) -> str | None:
 
 def fenced_code(text: str, language: str = "python") -> str | None:
     """The last closed Markdown code block in ``language`` or in none named; None without one."""
-    blocks = [m["code"] for m in _FENCE.finditer(text) if m["language"].lower() in ("", language, "py")]
-    return blocks[-1] if blocks else None
+    last: str | None = None
+    block: list[str] | None = None
+    named = ""
+    for line in text.splitlines(keepends=True):
+        fence = _FENCE.match(line.rstrip())
+        if fence is None:
+            if block is not None:
+                block.append(line)
+        elif block is None:
+            block, named = [], fence["language"].lower()
+        elif fence["language"] or fence["rest"]:
+            block.append(line)
+        else:
+            last = "".join(block) if named in ("", language, "py") else last
+            block = None
+    return last

@@ -9,7 +9,7 @@ from evaluation.grading.sandbox import Limits, Outcome, Sandbox, SandboxUnavaila
 from evaluation.problems import Grade, Message, Problem
 
 TESTS = ("assert square(2) == 4", "assert square(-3) == 9\nassert square(0) == 0")
-QUICK = Limits(cpu_seconds=2, wall_seconds=10)
+QUICK = Limits(cpu_seconds=1, wall_seconds=20)
 
 
 def _problem(tests: tuple[str, ...] | None = TESTS) -> Problem:

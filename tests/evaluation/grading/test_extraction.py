@@ -15,6 +15,10 @@ from evaluation.grading.extraction import after_hashes, answer_is, boxed, fenced
         ("\\boxed{\\{1,2\\}}", "\\{1,2\\}"),
         ("\\boxed{3} then \\boxed{4}", "4"),
         ("\\boxed{3} then \\boxed{4", "3"),
+        ("\\boxed{\\boxed{5}}", "5"),
+        ("} { \\boxed{6} }", "6"),
+        ("\\boxed{a\\}b}", "a\\}b"),
+        ("\\boxed{ {7}", None),
         ("\\boxed 7", "7"),
         ("\\fbox{7}", "7"),
         ("\\boxed{}", ""),
@@ -28,8 +32,14 @@ def test_boxed(text: str, answer: str | None) -> None:
     assert (None if found is None else found.text) == answer
 
 
-def test_a_long_unclosed_box_takes_no_quadratic_time() -> None:
-    assert boxed("\\boxed{" * 300 + "{}" * 20_000) is None
+def test_long_texts_take_linear_time() -> None:
+    assert after_hashes("####\n" * 100_000) is None
+    assert fenced_code("```python x\n" * 100_000) is None
+
+
+def test_boxes_left_open_are_passed_once_and_not_once_each() -> None:
+    """20,000 open boxes before 20,000 pairs: a search from each would take minutes."""
+    assert boxed("\\boxed{" * 20_000 + "{}" * 20_000) is None
 
 
 def test_the_other_forms() -> None:
@@ -55,7 +65,12 @@ def test_the_form_that_stands_last_is_taken_and_the_inner_one_of_nested_forms() 
         ("```\nx = 1\n```", "x = 1\n"),
         ("```py\nx = 1\n```", "x = 1\n"),
         ("```python\nx = 1\n```\n```text\n1\n```", "x = 1\n"),
+        ("```python title=a\nx = 1\n```  \nrest", "x = 1\n"),
+        ("```python\ns = '```a'\n```", "s = '```a'\n"),
+        ("```python\n```", ""),
         ("```python\nx = 1\n", None),
+        ("```json\n{}\n```", None),
+        ("text ```x = 1```", None),
         ("x = 1", None),
     ],
 )
