@@ -9,6 +9,7 @@ import duckdb
 import streamlit as st
 
 from dashboard import choices, navigation, parts
+from dashboard.escaping import plain
 from dashboard.reading import Snapshot, Version, published_version, store_path
 from evaluation.results.store import NoSnapshotError
 
@@ -63,7 +64,7 @@ def _watch(store: str, drawn: Version | None) -> None:
     if now != drawn:
         st.rerun()
     published = "none" if drawn is None else f"{datetime.fromtimestamp(drawn[1] / 1e9, UTC):%Y-%m-%d %H:%M:%S} UTC"
-    st.caption(f"Results: {published}. Store: `{store}`")
+    st.caption(f"Results: {published}. Store: `{Path(store).name}`", help=plain(store))
 
 
 def _nothing_yet(store: str, exists: bool) -> None:

@@ -31,7 +31,9 @@ AXIS_TITLES = {
     "flop": "FLOP",
 }
 ROW_HEIGHT = 42
-CURVE_HEIGHT = 420
+CURVE_HEIGHT = 340
+"""Of a curve without its legend."""
+LEGEND_ROW_HEIGHT = 20
 TRACE_HEIGHT = 220
 
 
@@ -219,7 +221,8 @@ def curve_chart(
             .mark_rule(color=GREY, strokeDash=[4, 4], tooltip=None)
             .encode(y=alt.Y("mean:Q"), tooltip=[alt.Tooltip("name:N"), alt.Tooltip("mean:Q", format=number)])
         )
-    return _as_svg(alt.layer(*layers).properties(height=CURVE_HEIGHT))
+    legend_rows = -(-len(shown) // legend_columns)
+    return _as_svg(alt.layer(*layers).properties(height=CURVE_HEIGHT + LEGEND_ROW_HEIGHT * legend_rows))
 
 
 def trace_chart(points: pd.DataFrame, *, x: str, y_title: str, colour: str) -> Drawing:

@@ -13,6 +13,8 @@ from typing import Any, Literal, cast
 
 import streamlit as st
 
+from dashboard.escaping import plain
+
 _MEMORY = "choices"
 _CHOSEN = "choices of this drawing"
 _WRITTEN = "choices in the address"
@@ -33,13 +35,15 @@ def pick(
     offered = list(options)
     fallback = offered[0] if default is None else default
     name = _widget(key)
+    wanted = st.session_state.get(name, _memory().get(key))
     arrived = _arrived(key)
-    if arrived is not None and arrived and arrived[0] not in offered:
-        st.warning(f"The link asks for {label.lower()} “{arrived[0]}”, which is not here. Showing “{show(fallback)}”.")
-        arrived = None
-    remembered = st.session_state.get(name, _memory().get(key))
-    wanted = arrived[0] if arrived else remembered
+    gone = arrived[0] if arrived and arrived[0] not in offered else None
+    if arrived and gone is None:
+        wanted = arrived[0]
     st.session_state[name] = wanted if wanted in offered else fallback
+    if gone is not None:
+        shown = plain(show(st.session_state[name]))
+        st.warning(f"The link asks for {label.lower()} “{plain(gone)}”, which is not here. Showing “{shown}”.")
     if kind == "segments":
         container.segmented_control(
             label, offered, key=name, format_func=show, required=True, label_visibility="collapsed"
@@ -68,7 +72,9 @@ def pick_many(
         arrived = [value for value in arrived if value]  # an empty parameter says "none picked"
         gone = [value for value in arrived if value not in offered]
         if gone:
-            st.warning(f"The link asks for {label.lower()} {', '.join(f'“{g}”' for g in gone)}, which is not here.")
+            st.warning(
+                f"The link asks for {label.lower()} {', '.join(f'“{plain(g)}”' for g in gone)}, which is not here."
+            )
     remembered = st.session_state.get(name, _memory().get(key))
     wanted = arrived if arrived is not None else remembered
     kept = None if wanted is None else [value for value in wanted if value in offered]

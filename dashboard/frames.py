@@ -215,16 +215,24 @@ def _value_text(flat: Mapping[str, Any], path: str) -> str:
 
 def with_texts(answers: pd.DataFrame, texts: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     """Answers with the ``completion`` and ``feedback`` that their sample file and row name; None where it is gone."""
+    found = {name: np.full(len(answers), None, dtype=object) for name in ("completion", "feedback")}
+    rows = answers["sample_row"].to_numpy()
+    for file, table in texts.items():
+        here = np.flatnonzero((answers["sample_file"] == file).to_numpy() & (rows >= 0) & (rows < len(table)))
+        for name in set(found) & set(table.columns):
+            values = table[name].to_numpy(dtype=object, copy=True)
+            values[table[name].isna().to_numpy()] = None
+            found[name][here] = values[rows[here]]
+    return answers.assign(**{name: pd.Series(v, index=answers.index, dtype=object) for name, v in found.items()})
 
-    def look_up(column: str) -> pd.Series:
-        found = []
-        for file, row in zip(answers["sample_file"], answers["sample_row"], strict=True):
-            table = texts.get(file)
-            there = table is not None and column in table and 0 <= row < len(table)
-            found.append(table[column].iloc[row] if table is not None and there else None)
-        return pd.Series(found, index=answers.index, dtype=object)
 
-    return answers.assign(completion=look_up("completion"), feedback=look_up("feedback"))
+def shortened(answers: pd.DataFrame, columns: Sequence[str], longest: int) -> pd.DataFrame:
+    """``answers`` with the texts in ``columns`` cut after ``longest`` characters, for a list; "…" marks a cut."""
+
+    def cut(text: Any) -> Any:
+        return f"{text[:longest]}…" if isinstance(text, str) and len(text) > longest else text
+
+    return answers.assign(**{column: answers[column].map(cut) for column in columns})
 
 
 # --- queries --------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, cast
 
@@ -13,6 +14,7 @@ from dashboard.charts import Look, looks
 from dashboard.reading import Snapshot
 from evaluation.results.plans import METRICS
 
+Download = bytes | str | Callable[[], bytes | str]
 SNAPSHOT = "snapshot"
 TIME_FORMAT = "YYYY-MM-DD HH:mm:ss"
 
@@ -70,8 +72,8 @@ def plan_looks(snapshot: Snapshot, plan: str) -> dict[str, Look]:
     )
 
 
-def download(label: str, data: bytes | str, file_name: str, *, mime: str = "text/csv", container: Any = st) -> None:
-    """A download that does not run the page again."""
+def download(label: str, data: Download, file_name: str, *, mime: str = "text/csv", container: Any = st) -> None:
+    """A download that does not draw the page again; a callable makes the content when it is asked for."""
     container.download_button(
         label, data, file_name, mime, icon=":material/download:", on_click="ignore", key=f"download {file_name}"
     )

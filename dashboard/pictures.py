@@ -29,9 +29,12 @@ def _save_button() -> Any:
     return component("stillroom_save_svg", html=BUTTON, css=STYLE, js=SCRIPT.read_text(encoding="utf-8"))
 
 
-def show(chart: Drawing, key: str, *, file_name: str) -> None:
-    """Draw ``chart``; ``key`` is unique on the page, ``file_name`` (no ending) is what a saved chart is called."""
+def show(chart: Drawing, key: str, *, file_name: str, alt: str) -> None:
+    """Draw ``chart``; ``key`` is unique on the page, ``file_name`` (no ending) is what a saved chart is called.
+
+    ``alt`` says what the chart shows to those who cannot see it.
+    """
     container = "chart-" + re.sub(r"[^a-z0-9]+", "-", key.lower())
     with st.container(key=container):
-        st.altair_chart(chart, key=key)
+        st.altair_chart(chart, key=key, alt=alt)
     _save_button()(key=f"save {key}", data={"container": container, "fileName": file_name})

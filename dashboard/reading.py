@@ -28,6 +28,8 @@ DEFAULT_STORE = "store"
 CACHED_TABLES = 256
 """Most tables kept in memory, over all sessions and versions."""
 CACHED_COMPARISONS = 64
+TEXT_COLUMNS = ("completion", "feedback")
+"""What pages show of a samples file; its token ids and log-probabilities are many times as large."""
 QUERIES = Path(__file__).parent / "queries"
 
 Version = tuple[int, int]
@@ -85,7 +87,7 @@ def _table(store: str, version: Version, sql: str, parameters: tuple[tuple[str, 
         return con.execute(sql, dict(parameters)).df()
 
 
-@st.cache_data(max_entries=CACHED_COMPARISONS, show_spinner="Resampling seeds and problems")
+@st.cache_data(max_entries=CACHED_COMPARISONS, show_spinner=False)
 def _comparison(
     store: str, version: Version, plan: str, benchmark: str | None, split: str, baseline: str, metric: str
 ) -> Comparison:
@@ -93,7 +95,7 @@ def _comparison(
         return compare(con, plan=plan, benchmark=benchmark, split=split, baseline=baseline, metric=metric)
 
 
-@st.cache_data(max_entries=CACHED_COMPARISONS, show_spinner="Resampling seeds and problems")
+@st.cache_data(max_entries=CACHED_COMPARISONS, show_spinner=False)
 def _curves(
     store: str, version: Version, plan: str, benchmark: str, split: str, metric: str
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -102,7 +104,7 @@ def _curves(
         return means, seed_curves(con, plan, benchmark, split=split)
 
 
-@st.cache_data(max_entries=CACHED_COMPARISONS, show_spinner="Running the query")
+@st.cache_data(max_entries=CACHED_COMPARISONS, show_spinner="Asking")
 def _query(store: str, version: Version, sql: str) -> QueryResult:
     return run_query(Path(store), sql)
 
@@ -110,6 +112,7 @@ def _query(store: str, version: Version, sql: str) -> QueryResult:
 @st.cache_data(max_entries=CACHED_COMPARISONS, show_spinner=False)
 def _texts(folder: str, sample_file: str, version: Version) -> pd.DataFrame:
     try:
-        return read_samples(Path(folder), sample_file).to_pandas()
+        table = read_samples(Path(folder), sample_file)
+        return table.select([name for name in TEXT_COLUMNS if name in table.column_names]).to_pandas()
     except pa.ArrowInvalid as error:
         raise ValueError(f"{sample_file} is not a readable Parquet file ({error})") from error

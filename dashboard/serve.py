@@ -29,8 +29,7 @@ def serve(store: Path, port: int, open_browser: bool) -> int:
         print(f"{error}", file=sys.stderr)
         return PORT_TAKEN
     environment = {**os.environ, STORE_VARIABLE: str(Path(store).resolve())}
-    # A session of its own: Ctrl+C reaches this process alone, which then ends the server in order.
-    server = subprocess.Popen(command(port, open_browser), env=environment, start_new_session=True)
+    server = subprocess.Popen(command(port, open_browser), env=environment)
     return _wait(server)
 
 

@@ -8,11 +8,14 @@ import pandas as pd
 import streamlit as st
 
 from dashboard import choices, frames, parts
+from dashboard.escaping import plain
 from dashboard.reading import Snapshot
 from evaluation.results.spool import SAMPLES_FOLDER
 
 ALL = "all"
 TABLE = "answers"
+LONGEST_IN_LIST = 300
+"""Characters of a text that the list shows; below it, one answer is shown whole."""
 
 
 def draw(snapshot: Snapshot, run: dict[str, Any]) -> None:
@@ -87,7 +90,7 @@ def _list(answers: pd.DataFrame, stem: str) -> None:
             choices.set_choice("answer", keys[rows[0]])
 
     st.dataframe(
-        answers,
+        frames.shortened(answers, ("prompt", "completion"), LONGEST_IN_LIST),
         column_order=order,
         column_config=config,
         hide_index=True,
@@ -96,7 +99,7 @@ def _list(answers: pd.DataFrame, stem: str) -> None:
         selection_mode="single-row",
         key=TABLE,
     )
-    parts.download("Answers as CSV", parts.csv(answers), f"{stem}.csv")
+    parts.download("Answers as CSV", lambda: parts.csv(answers), f"{stem}.csv")
     _read_one(answers.iloc[keys.index(choices.pick("Read an answer", "answer", keys))])
 
 
@@ -113,7 +116,7 @@ def _read_one(answer: pd.Series) -> None:
         st.markdown(f"**Verdict** {answer['verdict'].replace('_', ' ')}, read as")
         _text(answer["extracted"])
     if not pd.isna(answer["error"]):
-        st.error(f"Grader {answer['grader']} {answer['grader_version']}: {answer['error']}")
+        st.error(plain(f"Grader {answer['grader']} {answer['grader_version']}: {answer['error']}"))
     if isinstance(answer["feedback"], str) and answer["feedback"]:
         st.markdown("**Feedback**")
         _text(answer["feedback"])

@@ -10,6 +10,7 @@ import streamlit as st
 
 from dashboard import charts, choices, frames, parts, pictures
 from dashboard.charts import Look
+from dashboard.escaping import plain
 from dashboard.reading import Snapshot
 from evaluation.results.plans import METRICS, CompareError
 from evaluation.statistics import FEWEST_SEEDS
@@ -87,7 +88,8 @@ def _chart(view: View, metric: str) -> None:
         st.info(str(error))
         return
     is_step, evaluation, x = metric.startswith(STEP), view.evaluation, view.x
-    st.subheader(_title(metric) if is_step or evaluation is None else f"{_title(metric)} on {', '.join(evaluation)}")
+    on = "" if is_step or evaluation is None else f" on {', '.join(evaluation)}"
+    st.subheader(plain(_title(metric) + on))
     means, unplaced = frames.split_unplaced(drawn.means[drawn.means["name"].isin(view.methods)], x)
     seeds = drawn.seeds[drawn.seeds["name"].isin(view.methods) & ~drawn.seeds["is_base"]]
     seeds, _ = frames.split_unplaced(seeds, x)
@@ -105,7 +107,8 @@ def _chart(view: View, metric: str) -> None:
         seeds_as_lines=is_step,
         legend_columns=NARROW_LEGEND if view.narrow else WIDE_LEGEND,
     )
-    pictures.show(chart, f"curve {metric}", file_name=stem)
+    alt = f"{_title(metric)} along {charts.AXIS_TITLES[x]}; the numbers are below."
+    pictures.show(chart, f"curve {metric}", file_name=stem, alt=alt)
     st.caption(_caption(means, seeds, drawn.rule, unplaced, x))
     with st.expander("Numbers"):
         st.dataframe(means, hide_index=True, placeholder="–", key=f"numbers {metric}", column_config={"is_base": None})
@@ -132,7 +135,7 @@ def _caption(means: pd.DataFrame, seeds: pd.DataFrame, rule: str, unplaced: int,
     trained = means[~means["is_base"]]
     counts = trained.groupby("name", sort=False)["n_seeds"].agg(["min", "max"])
     ns = ", ".join(
-        f"{name} n = {low}" if low == high else f"{name} n = {low} to {high}"
+        f"{plain(name)} n = {low}" if low == high else f"{plain(name)} n = {low} to {high}"
         for name, low, high in counts.itertuples(name=None)
     )
     text = (

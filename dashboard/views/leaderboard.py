@@ -10,6 +10,7 @@ import pandas as pd
 import streamlit as st
 
 from dashboard import charts, choices, frames, navigation, parts, pictures
+from dashboard.escaping import plain
 from dashboard.reading import Snapshot
 from evaluation.results.compare import BASE, Comparison, Row
 from evaluation.results.plans import CompareError
@@ -80,10 +81,13 @@ def _charts(snapshot: Snapshot, comparison: Comparison) -> None:
         styles = {name: planned.get(name) or look for name, look in charts.looks(list(rows["name"])).items()}
         name = parts.file_stem(comparison.plan, benchmark, comparison.split, comparison.metric)
         chart = charts.score_chart(rows, seeds, styles, title=_title(comparison, benchmark))
-        pictures.show(chart, f"scores {benchmark}", file_name=name)
+        title = _title(comparison, benchmark)
+        pictures.show(
+            chart, f"scores {benchmark}", file_name=name, alt=f"Every method's {title}; the table has the same."
+        )
     st.caption(
         f"Tick: mean over seeds. Line: {comparison.confidence:.0%} interval, from three seeds on. Small marks: single "
-        f"seeds. Dashed: {comparison.baseline}. Grey: controls, which are expected not to learn."
+        f"seeds. Dashed: {plain(comparison.baseline)}. Grey: controls, which are expected not to learn."
     )
 
 
@@ -120,7 +124,7 @@ def _table(comparison: Comparison) -> None:
 
 def _rules(comparison: Comparison) -> None:
     with st.expander("How these numbers are made"):
-        st.markdown("\n".join(f"- {note}" for note in footnotes(replace(comparison, excluded=()))))
+        st.markdown("\n".join(f"- {plain(note)}" for note in footnotes(replace(comparison, excluded=()))))
         st.markdown(f"- Plan edition `{comparison.plan_hash[:12]}`; bootstrap seed {comparison.bootstrap_seed}.")
 
 

@@ -11,6 +11,7 @@ import pandas as pd
 import streamlit as st
 
 from dashboard import choices, frames, navigation, parts
+from dashboard.escaping import plain
 from dashboard.reading import Snapshot
 from dashboard.views import answers, run_metrics
 
@@ -61,7 +62,7 @@ def _head(run: dict[str, Any]) -> None:
     control = " :grey-badge[control]" if run["is_control"] else ""
     st.markdown(f"{badge}{control} `{run['run_id']}`")
     if run["error"]:
-        st.error(run["error"])
+        st.error(plain(run["error"]))
     figures = {
         "Method": run["label"] if not pd.isna(run["label"]) else run["method"],
         "Model": run["model"],
@@ -73,7 +74,7 @@ def _head(run: dict[str, Any]) -> None:
         "Unscored": "–" if pd.isna(run["unscored_rate"]) else f"{run['unscored_rate']:.1%}",
     }
     for column, (label, value) in zip(st.columns([3, 3, 1, 1, 2, 2, 2, 2]), figures.items(), strict=True):
-        column.metric(label, value)
+        column.metric(label, plain(value))
 
 
 def _count(value: Any) -> str:

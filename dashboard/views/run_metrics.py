@@ -8,6 +8,7 @@ import pandas as pd
 import streamlit as st
 
 from dashboard import charts, choices, frames, parts, pictures
+from dashboard.escaping import plain
 from dashboard.reading import Snapshot
 
 
@@ -28,12 +29,14 @@ def draw(snapshot: Snapshot, run: dict[str, Any]) -> None:
         points = steps[steps["name"] == name]
         placed, unplaced = frames.split_unplaced(points, x)
         with columns[index % 2]:
-            st.markdown(f"**{name}**")
+            st.markdown(f"**{plain(name)}**")
             if placed["value"].notna().sum() == 0:
                 st.caption(f"No finite value, or {charts.AXIS_TITLES[x]} were not measured.")
                 continue
             chart = charts.trace_chart(placed, x=x, y_title=name, colour=colour)
-            pictures.show(chart, f"trace {name}", file_name=parts.file_stem(run["run_id"], name))
+            pictures.show(
+                chart, f"trace {name}", file_name=parts.file_stem(run["run_id"], name), alt=f"{name} along {x}"
+            )
             if unplaced:
                 st.caption(f"{unplaced} points are left out: their {charts.AXIS_TITLES[x]} were not measured.")
     parts.download("Metrics as CSV", parts.csv(steps), parts.file_stem(run["run_id"], "metrics") + ".csv")

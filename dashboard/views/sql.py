@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import io
+import time
+from dataclasses import dataclass
+from pathlib import Path
 
 import pandas as pd
 import streamlit as st
 
 from dashboard import choices, frames, parts
-from dashboard.reading import Snapshot
-from evaluation.results.query import MAX_ROWS, TIMEOUT_SECONDS, QueryError
+from dashboard.escaping import plain
+from dashboard.reading import Snapshot, Version
+from evaluation.results.query import MAX_ROWS, TIMEOUT_SECONDS, QueryError, QueryResult
 
 EDITOR = "query text"
 ASKED = "query asked"
+ANSWER = "query answer"
+SLOW_SECONDS = 3.0
+"""A query that took longer is not asked again by itself when newer results are published."""
 EXAMPLES = {
     "Final scores of every run": (
         "SELECT plan, label, seed, benchmark, split, update, accuracy, n_problems\n"
@@ -58,6 +65,18 @@ EXAMPLES = {
 """Title -> a query that works on every store."""
 
 
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a query gave, and of which results."""
+
+    query: str
+    store: Path
+    version: Version
+    result: QueryResult | None
+    error: str | None
+    seconds: float
+
+
 def page() -> None:
     """Draw the page."""
     snapshot = parts.current()
@@ -88,6 +107,7 @@ def page() -> None:
 
 def _run() -> None:
     st.session_state[ASKED] = st.session_state[EDITOR].strip()
+    st.session_state.pop(ANSWER, None)
     choices.keep_text("q", st.session_state[ASKED])
 
 
@@ -102,21 +122,42 @@ def _views(snapshot: Snapshot) -> None:
 
 
 def _result(snapshot: Snapshot, query: str) -> None:
-    try:
-        result = snapshot.query(query)
-    except QueryError as error:
-        st.error(str(error))
+    answer = _answer(snapshot, query)
+    if answer.error is not None:
+        st.error(plain(answer.error))
         return
-    table = frames.result_table(result)
+    assert answer.result is not None
+    if answer.version != snapshot.version:
+        st.info(f"Newer results are there. The query took {answer.seconds:.0f} s; press Run to ask it again.")
+    table = frames.result_table(answer.result)
     rows = f"{len(table):,} row{'' if len(table) == 1 else 's'}"
-    if result.truncated:
+    if answer.result.truncated:
         st.warning(f"The first {rows}; the query has more. Aggregate or filter to see all.")
     else:
         st.caption(f"{rows}.")
     st.dataframe(table, hide_index=True, placeholder="–", key="result")
     left, right, _ = st.columns([1, 1, 3])
-    parts.download("CSV", result.to_csv(), "query.csv", container=left)
-    parts.download("Parquet", _parquet(table), "query.parquet", mime="application/vnd.apache.parquet", container=right)
+    parts.download("CSV", answer.result.to_csv, "query.csv", container=left)
+    parquet = "application/vnd.apache.parquet"
+    parts.download("Parquet", lambda: _parquet(table), "query.parquet", mime=parquet, container=right)
+
+
+def _answer(snapshot: Snapshot, query: str) -> Answer:
+    """The answer to the query: asked anew for newer results, unless it is slow and nobody pressed Run."""
+    last: Answer | None = st.session_state.get(ANSWER)
+    if last is not None and (last.query, last.store) == (query, snapshot.store):
+        is_slow = last.seconds > SLOW_SECONDS
+        if is_slow or last.version == snapshot.version:
+            return last
+    start = time.monotonic()
+    result, error = None, None
+    try:
+        result = snapshot.query(query)
+    except QueryError as refused:
+        error = str(refused)
+    answer = Answer(query, snapshot.store, snapshot.version, result, error, time.monotonic() - start)
+    st.session_state[ANSWER] = answer
+    return answer
 
 
 def _parquet(table: pd.DataFrame) -> bytes:

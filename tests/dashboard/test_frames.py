@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from scipy import stats
 
 from dashboard import frames
+from dashboard.escaping import plain
 from evaluation.results.compare import Comparison, Row, SeedScore
 from evaluation.results.query import QueryResult
 from evaluation.statistics import Interval
@@ -204,3 +206,25 @@ def test_query_results_keep_their_types() -> None:
 def test_a_query_without_rows_has_its_columns() -> None:
     table = frames.result_table(QueryResult(("a", "b"), ("BIGINT", "TIMESTAMP"), [], truncated=False))
     assert list(table.columns) == ["a", "b"] and table.empty
+
+
+def test_lists_show_the_beginning_of_long_texts() -> None:
+    answers = pd.DataFrame({"completion": ["x" * 301, "y" * 300, None], "prompt": ["a", "b", "c"]})
+    shown = frames.shortened(answers, ("completion",), 300)
+    assert list(shown["completion"])[:2] == ["x" * 300 + "…", "y" * 300] and pd.isna(shown["completion"].iloc[2])
+    assert len(answers["completion"].iloc[0]) == 301
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["OPSD, β = ½", "a*b*c", "$x_1$ and $y$", ":red[hot]", "[a](b)", "`code`", "# head", "1. one", "<b>", "a\\b"],
+)
+def test_texts_that_are_not_ours_are_shown_as_they_are(text: str) -> None:
+    escaped = plain(text)
+    assert re.sub(r"\\(.)", r"\1", escaped) == text
+    # No special sign is left without its backslash.
+    assert not re.search(r"(?<!\\)(?:\\\\)*[*_`$\[\]<>#]", escaped)
+
+
+def test_lines_are_joined() -> None:
+    assert plain("one\n\n- two") == "one \\- two"

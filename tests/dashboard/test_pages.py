@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,26 @@ import pandas as pd
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from dashboard.escaping import plain
 from dashboard.navigation import PAGES
+from dashboard.views import sql
 from evaluation.results.compare import compare
 from evaluation.results.ingest import ingest
 from evaluation.results.snapshot import open_snapshot
+from evaluation.results.spool import Spool
 from evaluation.statistics import EXACT_BELOW_UNITS
 from tests.dashboard.conftest import FEW_SEEDS, STUDY, Open, go_to
-from tests.evaluation.results.factory import CELLS, Cell, Study, base_run_id, correct, run_id, write_base, write_run
+from tests.evaluation.results.factory import (
+    CELLS,
+    Cell,
+    Study,
+    base_run_id,
+    correct,
+    run_id,
+    write_base,
+    write_evaluation,
+    write_run,
+)
 
 DONE = [cell for cell in STUDY.cells if cell.statuses[-1] == "done"]
 
@@ -199,7 +213,7 @@ def test_curves_of_a_training_metric(open_page: Open, store: Path) -> None:
 
 def test_curves_several_at_once_and_none(open_page: Open, store: Path) -> None:
     app = open_page(store, "curves", plan="demo", y=["accuracy", "step:loss"])
-    assert [s.value for s in app.subheader] == ["accuracy on addition, test", "training: loss"]
+    assert [s.value for s in app.subheader] == [plain("accuracy on addition, test"), plain("training: loss")]
     app.multiselect(key="choice methods").set_value([]).run()
     assert "Pick something to show" in texts(app) and app.query_params["methods"] == ""
 
@@ -419,3 +433,61 @@ def test_a_thousand_runs_are_drawn_quickly(open_page: Open, tmp_path: Path, monk
     spent = os.times()
     # Processor seconds of all four pages, the bootstraps of 50 methods included; a busy machine does not count.
     assert spent.user + spent.system - before.user - before.system < 30
+
+
+def test_all_benchmarks_at_once(open_page: Open, tmp_path: Path) -> None:
+    study = Study(seeds=(0, 1, 2), updates=2, every=2, problems=6, cells=CELLS[:2])
+    other = replace(study, benchmark="gsm8k", problems=5)
+    write_base(tmp_path, study)
+    runs = [(base_run_id(study), study.base_accuracy, 0, 0)]
+    for cell in study.cells:
+        for seed in study.seeds:
+            runs.append((write_run(tmp_path, study, cell, seed), cell.final_accuracy, study.updates, seed))
+    for name, expected, update, seed in runs:
+        with Spool(tmp_path / "runs" / name, role="evaluator", attempt=1) as spool:
+            write_evaluation(tmp_path, spool, other, name, update=update, accuracy=expected, seed=seed)
+    ingest(tmp_path)
+    app = open_page(tmp_path, "leaderboard", benchmark="all benchmarks", row="SFT, gsm8k")
+    assert not app.exception and not app.warning
+    rows = table(app, "score", "p_holm").set_index(["benchmark", "method"])
+    assert list(rows["problems"]) == [6] * 3 + [5] * 3
+    gsm8k = [correct(other, run_id(study, CELLS[0], seed), 0.9, 2, seed).mean() for seed in study.seeds]
+    assert value(rows, ("gsm8k", "SFT"), "score") == pytest.approx(100 * np.mean(gsm8k))
+    assert len(app.get("vega_lite_chart")) == 2
+    assert len(link_labels(app)) == 3
+
+
+def test_labels_with_markdown_are_shown_as_they_are(open_page: Open, tmp_path: Path) -> None:
+    label = "$a_1$ *b* :red[c] `d` [e](f)"
+    cell = Cell(label, "opsd", 0.5, statuses=("running", "failed"))
+    study = Study(seeds=(0,), updates=2, every=2, problems=4, cells=(cell, CELLS[0]))
+    write_base(tmp_path, study)
+    name = write_run(tmp_path, study, cell, 0)
+    write_run(tmp_path, study, CELLS[0], 0)
+    ingest(tmp_path)
+    app = open_page(tmp_path, "run", run=name)
+    assert {m.label: m.value for m in app.metric}["Method"] == plain(label)
+    captions = [c.value for c in open_page(tmp_path, "curves").caption]
+    assert any(plain(label) in caption for caption in captions)
+    assert not any(label in caption for caption in captions)
+
+
+def test_a_slow_query_is_not_asked_again_by_itself(
+    open_page: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = Study(seeds=(0,), updates=2, every=2, problems=3)
+    write_base(tmp_path, study)
+    ingest(tmp_path)
+    app = open_page(tmp_path, "sql", q="SELECT count(*) AS runs FROM latest_runs")
+    write_run(tmp_path, study, CELLS[0], 0)
+    ingest(tmp_path)
+    monkeypatch.setattr(sql, "SLOW_SECONDS", 0.0)
+    app.run()
+    assert list(table(app, "runs")["runs"]) == [1] and "Newer results are there" in texts(app)
+    app.button[0].click().run()
+    assert list(table(app, "runs")["runs"]) == [2] and "Newer results" not in texts(app)
+    monkeypatch.setattr(sql, "SLOW_SECONDS", 60.0)
+    write_run(tmp_path, study, CELLS[1], 0)
+    ingest(tmp_path)
+    app.run()
+    assert list(table(app, "runs")["runs"]) == [3]
