@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 import shutil
+import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -56,10 +57,8 @@ class SegmentReport:
 
 def segment_report(run_dir: Path, segment: int) -> SegmentReport | None:
     """The report of a segment that is done, else None (absent, or damaged so that it must be done again)."""
-    file = _segment_file(run_dir, segment)
-    try:
-        report = SegmentReport(**json.loads(file.read_text()))
-    except (FileNotFoundError, json.JSONDecodeError, TypeError):
+    report = _written_report(run_dir, segment)
+    if report is None:
         return None
     folder = run_dir / report.checkpoint
     if not folder.exists():
@@ -89,7 +88,7 @@ def save_segment(
     relative = f"checkpoints/{segment:05d}"
     target = run_dir / relative
     for left_over in target.parent.glob(".*"):  # of processes that died here; one process trains a run at a time
-        shutil.rmtree(left_over)
+        shutil.rmtree(left_over, ignore_errors=True)
     temporary = target.with_name(f".{target.name}.unfinished")
     temporary.mkdir(parents=True)
     _write_checkpoint(temporary, tensors, state)
@@ -134,7 +133,7 @@ def release(run_dir: Path, segment: int) -> list[int]:
     done = sorted(int(file.stem) for file in (run_dir / "segments").glob("*.json"))
     deleted = []
     for number in done[:-KEPT_CHECKPOINTS]:
-        report = segment_report(run_dir, number)
+        report = _written_report(run_dir, number)
         if report is None or report.finished or not _released_file(run_dir, number).exists():
             continue
         folder = run_dir / report.checkpoint
@@ -144,11 +143,19 @@ def release(run_dir: Path, segment: int) -> list[int]:
     return deleted
 
 
+def _written_report(run_dir: Path, segment: int) -> SegmentReport | None:
+    """What the report says, whether or not the checkpoint agrees."""
+    try:
+        return SegmentReport(**json.loads(_segment_file(run_dir, segment).read_text()))
+    except (FileNotFoundError, json.JSONDecodeError, TypeError):
+        return None
+
+
 def _delete(folder: Path) -> None:
     # Renamed first: a folder under its own name is whole or absent, whenever the process dies.
-    gone = folder.with_name(f".{folder.name}.released")
+    gone = folder.with_name(f".{folder.name}.{time.time_ns()}.gone")
     folder.replace(gone)
-    shutil.rmtree(gone)
+    shutil.rmtree(gone, ignore_errors=True)
 
 
 def write_json(file: Path, content: Mapping[str, Any]) -> None:

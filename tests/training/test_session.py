@@ -14,7 +14,7 @@ from tests.training.sessions import cache, elsewhere, facts, open_session, small
 from tests.training.small import NO_CLIP
 from training.checkpoints import CheckpointError, load_segment, segment_done, segment_report
 from training.session import Session, evaluate_segment
-from training.spec import RolloutTokensBudget, RunSpec, UpdatesBudget
+from training.spec import ComputeSpec, RolloutTokensBudget, RunSpec, UpdatesBudget
 
 EMA = {"kind": "ema", "teacher_update_rate": 0.3}
 VARIANTS = {
@@ -23,6 +23,7 @@ VARIANTS = {
     "opsd": small_run("opsd", NO_CLIP),
     "opsd_ema": small_run("opsd", {**NO_CLIP, "views.teacher.weights": EMA}),
     "opsd_v1_control": small_run("opsd_v1", {"views.teacher.context": "other_problem"}),
+    "opsd_bf16": small_run("opsd", NO_CLIP, compute=ComputeSpec(precision="bfloat16_autocast", micro_batch_rows=2)),
 }
 
 

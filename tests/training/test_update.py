@@ -391,6 +391,32 @@ def test_two_sources_in_one_step() -> None:
         torch.testing.assert_close(value, distill[name] + 0.5 * anchor[name], rtol=1e-4, atol=1e-6)
 
 
+def test_distillation_on_references_needs_no_rollouts() -> None:
+    method = small_method("opsd", {**NO_CLIP, f"{DISTILL}.data": "references"})
+
+    result = run_update(small_trainer(method), 1, addition_problems(3))
+
+    assert result.rollouts == []
+    assert result.cost["reference_tokens"] == 3 * 32 and result.cost["teacher_tokens"] == 3 * (42 + 32)
+    assert (result.metrics["divergence/distill/forward_kl_exact"] or 0) > 0.1
+    assert (result.metrics["grad_norm"] or 0) > 0
+
+
+def test_bf16_computes_the_same_up_to_its_rounding() -> None:
+    end = VOCABULARY[END]
+    drawn = [(20, 21, end), (22, end), (23, 24, 25, end)]
+    results = []
+    for precision in ("float32", "bfloat16_autocast"):
+        trainer = small_trainer(small_method("opsd", NO_CLIP), compute=ComputeSpec(precision=precision))
+        trainer.learner.sampler = lambda: FixedSampler(drawn)  # type: ignore[method-assign]
+        result = _without_step(trainer, addition_problems(3))
+        results.append((result.metrics["loss"], torch.cat([g.flatten().double() for g in gradients(trainer).values()])))
+
+    (exact, gradient), (rounded, approximate) = results
+    assert rounded == pytest.approx(exact, rel=0.03) and rounded != exact
+    assert float(torch.nn.functional.cosine_similarity(gradient, approximate, dim=0)) > 0.99
+
+
 def test_the_same_update_twice_is_the_same_to_the_bit() -> None:
     def run() -> tuple[UpdateResult, dict[str, torch.Tensor]]:
         trainer = small_trainer(small_method("opsd"), seed=5)
