@@ -102,7 +102,7 @@ class _Channels:
 
 def _channels(shown: Sequence[str], styles: Mapping[str, Look], *, as_lines: bool, columns: int) -> _Channels:
     domain = list(shown)
-    legend = alt.Legend(title=None, orient="bottom", columns=columns, labelLimit=300, symbolOpacity=1)
+    legend = alt.Legend(title=None, orient="bottom", columns=columns, labelLimit=300, symbolOpacity=1, symbolLimit=0)
     # A line's sign is its dash, a point's its shape; both in one symbol are hard to read.
     if as_lines:
         legend.symbolType = "stroke"
@@ -182,7 +182,8 @@ def curve_chart(
 ) -> Drawing:
     """Mean and band over seeds along training, every point drawn.
 
-    ``means``: name, is_base, update, mean, low, high (NaN without a band), n_seeds, n_planned and column ``x``.
+    ``means``: name, is_base, update, mean, low, high (NaN without a band), n_seeds, n_planned, is_partial and column
+    ``x``. Lines and bands join means of equally many seeds; a partial mean stands by itself, hollow.
     ``seeds`` (None to leave them out): name, seed, run_id, update, value and column ``x``. The untrained model is a
     horizontal rule.
     """
@@ -194,8 +195,9 @@ def curve_chart(
         "mean:Q", title=y_title, axis=alt.Axis(format="%" if percent else "~g"), scale=alt.Scale(zero=percent)
     )
     trained = means[~means["is_base"]]
+    joined, partial = trained[~trained["is_partial"]], trained[trained["is_partial"]]
     layers: list[alt.Chart] = [
-        alt.Chart(trained.dropna(subset=["low", "high"]))
+        alt.Chart(joined.dropna(subset=["low", "high"]))
         .mark_area(opacity=0.16, tooltip=None)
         .encode(x=x_axis, y=alt.Y("low:Q", title=y_title), y2="high:Q", color=channels.color)
     ]
@@ -210,10 +212,13 @@ def curve_chart(
         alt.Tooltip("n_seeds:Q", title="seeds"),
         alt.Tooltip("n_planned:Q", title="of"),
     ]
-    lines = alt.Chart(trained).encode(x=x_axis, y=y_axis, color=channels.color, tooltip=tooltip)
+    encoding = {"x": x_axis, "y": y_axis, "color": channels.color, "tooltip": tooltip}
+    lines = alt.Chart(joined).encode(**encoding)
     layers.append(lines.mark_line(strokeWidth=2.5).encode(strokeDash=channels.dash))
     if not seeds_as_lines:
         layers.append(lines.mark_point(filled=True, size=70).encode(shape=channels.shape))
+    if len(partial):
+        layers.append(alt.Chart(partial).mark_point(filled=False, size=70).encode(**encoding))
     base = means[means["is_base"]]
     if len(base):
         layers.append(

@@ -61,11 +61,11 @@ def leaderboard(comparison: Comparison) -> pd.DataFrame:
             "delta": None if row.delta is None else 100 * row.delta,
             "delta_interval": interval_text(row.delta_interval, signed=True),
             "p_holm": row.p_holm,
-            "problems": row.n_problems,
             "rollout_tokens": row.cost["rollout_tokens"],
             "trained_tokens": row.cost["trained_tokens"],
             "teacher_tokens": row.cost["teacher_tokens"],
             "wall_seconds": row.cost["wall_seconds"],
+            "problems": row.n_problems,
             "unscored": 100 * row.unscored_rate,
         }
         for row in comparison.rows
@@ -128,6 +128,15 @@ def step_curves(points: pd.DataFrame) -> pd.DataFrame:
         rows.append(row | {cost: group[cost].mean() for cost in COSTS})
     columns = ["name", "is_base", "update", "mean", "low", "high", "n_seeds", "n_planned", *COSTS]
     return pd.DataFrame(rows, columns=columns)
+
+
+def mark_partial(means: pd.DataFrame) -> pd.DataFrame:
+    """``means`` with ``is_partial``: whether fewer seeds are in a point than in the fullest point of its curve.
+
+    Runs end at different updates (or are still running), so the last means are often of the longest runs alone.
+    """
+    fullest = means.groupby("name")["n_seeds"].transform("max")
+    return means.assign(is_partial=means["n_seeds"] < fullest)
 
 
 def split_unplaced(frame: pd.DataFrame, x: str) -> tuple[pd.DataFrame, int]:

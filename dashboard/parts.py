@@ -83,10 +83,11 @@ def run_columns() -> dict[str, Any]:
     """How tables show the columns that describe runs."""
     column = st.column_config
     return {
+        "label": column.TextColumn("label", width="medium"),
         "run_id": column.TextColumn("run"),
         "open": column.LinkColumn("run", display_text=r"#(.*)$", width="medium"),
         "plans": column.ListColumn("plans"),
-        "progress": column.ProgressColumn("budget spent", format="percent", min_value=0, max_value=1),
+        "progress": column.ProgressColumn("budget spent", format="%.0f%%", min_value=0, max_value=100),
         "rollout_tokens": column.NumberColumn("rollout tokens", format="localized"),
         "trained_tokens": column.NumberColumn("trained tokens", format="localized"),
         "teacher_tokens": column.NumberColumn("teacher tokens", format="localized"),

@@ -2,7 +2,7 @@
 SELECT
     o.run_id, o.status, p.plans, o.label, o.method, o.model, o.seed, o.is_control,
     o.updates,
-    CASE
+    100 * CASE
         WHEN o.method = 'base' THEN NULL
         WHEN r.spec ->> '$.budget.kind' = 'updates'
             THEN o.updates / nullif((r.spec ->> '$.budget.updates')::DOUBLE, 0)

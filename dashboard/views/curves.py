@@ -90,7 +90,8 @@ def _chart(view: View, metric: str) -> None:
     is_step, evaluation, x = metric.startswith(STEP), view.evaluation, view.x
     on = "" if is_step or evaluation is None else f" on {', '.join(evaluation)}"
     st.subheader(plain(_title(metric) + on))
-    means, unplaced = frames.split_unplaced(drawn.means[drawn.means["name"].isin(view.methods)], x)
+    picked = frames.mark_partial(drawn.means[drawn.means["name"].isin(view.methods)])
+    means, unplaced = frames.split_unplaced(picked, x)
     seeds = drawn.seeds[drawn.seeds["name"].isin(view.methods) & ~drawn.seeds["is_base"]]
     seeds, _ = frames.split_unplaced(seeds, x)
     if means["mean"].notna().sum() == 0:
@@ -141,6 +142,9 @@ def _caption(means: pd.DataFrame, seeds: pd.DataFrame, rule: str, unplaced: int,
     text = (
         f"{rule[0].upper()}{rule[1:]}. Seeds: {ns}. All {len(trained)} means and {len(seeds)} runs' points are drawn."
     )
+    partial = trained["is_partial"].sum()
+    if partial:
+        text += f" {partial} hollow points are means of fewer seeds than the rest of their curve."
     gaps = trained["mean"].isna().sum()
     if gaps:
         text += f" {gaps} points have no finite value and leave a gap."

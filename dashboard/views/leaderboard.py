@@ -109,6 +109,8 @@ def _table(comparison: Comparison) -> None:
         "unscored": column.NumberColumn("unscored %", format="%.1f"),
     }
     table["p_holm"] = table["p_holm"].round(4)
+    costs = ["rollout_tokens", "trained_tokens", "teacher_tokens", "wall_seconds"]
+    table[costs] = table[costs].round()
     st.dataframe(
         table,
         column_order=order,
@@ -160,7 +162,8 @@ def _unfinished(snapshot: Snapshot, plan: str) -> None:
 def _behind(comparison: Comparison) -> None:
     st.subheader("The runs behind a row")
     rows = {_row_name(row, comparison): row for row in comparison.rows}
-    row = rows[choices.pick("Row", "row", list(rows))]
+    first = next((name for name, row in rows.items() if not row.is_baseline and not row.is_control), None)
+    row = rows[choices.pick("Row", "row", list(rows), default=first)]
     if row.rule:
         st.caption(
             f"{row.rule[0].upper()}{row.rule[1:]}; {row.n_paired_problems} paired problems, {row.n_pairs} seeds."

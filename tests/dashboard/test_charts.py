@@ -144,6 +144,7 @@ def curve() -> tuple[pd.DataFrame, pd.DataFrame]:
             "low": 0.4,
             "high": 0.6,
             "n_seeds": 3,
+            "is_partial": False,
             "n_planned": 3,
         }
     )
@@ -213,3 +214,32 @@ def test_the_page_takes_more_rows_than_altair_would() -> None:
     (chart,) = app.get("vega_lite_chart")
     rows = pa.ipc.open_stream(chart.proto.datasets[0].data.data).read_all()
     assert rows.num_rows == 20_000
+
+
+def test_partial_means_are_drawn_apart_from_the_line() -> None:
+    means, _ = curve()
+    means = means.head(6).assign(is_partial=[False] * 5 + [True])
+    chart = curve_chart(
+        means,
+        None,
+        looks(["Base", "OPSD"]),
+        x="update",
+        y_title="accuracy",
+        percent=True,
+        seeds_as_lines=False,
+        legend_columns=4,
+    )
+    marks = layers(spec_of(chart))
+    assert [(mark, len(data)) for mark, data in marks[:3]] == [("area", 4), ("line", 4), ("point", 4)]
+    assert marks[3][0] == "point" and [row["update"] for row in marks[3][1]] == [4]
+
+
+def test_no_label_is_left_out_of_the_legend() -> None:
+    names = [f"cell {i}" for i in range(80)]
+    means = pd.DataFrame({"name": names, "is_base": False, "is_partial": False, "update": 0, "mean": 0.5, "low": 0.4})
+    means = means.assign(high=0.6, n_seeds=3, n_planned=3)
+    chart = curve_chart(
+        means, None, looks(names), x="update", y_title="y", percent=True, seeds_as_lines=False, legend_columns=4
+    )
+    colour = spec_of(chart)["layer"][0]["encoding"]["color"]
+    assert len(colour["scale"]["domain"]) == 80 and colour["legend"]["symbolLimit"] == 0

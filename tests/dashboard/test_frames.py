@@ -228,3 +228,8 @@ def test_texts_that_are_not_ours_are_shown_as_they_are(text: str) -> None:
 
 def test_lines_are_joined() -> None:
     assert plain("one\n\n- two") == "one \\- two"
+
+
+def test_means_of_fewer_seeds_are_partial() -> None:
+    curve = frames.mark_partial(pd.DataFrame({"name": list("AAABB"), "n_seeds": [3, 3, 1, 2, 2]}))
+    assert list(curve["is_partial"]) == [False, False, True, False, False]

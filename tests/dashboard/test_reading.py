@@ -6,12 +6,15 @@ import threading
 from pathlib import Path
 
 import duckdb
+import pandas as pd
 import pytest
 
 from dashboard import reading
 from dashboard.reading import QUERIES, Snapshot, published_version, query_text, store_path
 from evaluation.results.ingest import ingest
+from evaluation.results.records import RunRecord, StepRecord
 from evaluation.results.snapshot import open_snapshot
+from evaluation.results.spool import Spool
 from tests.dashboard.conftest import STUDY
 from tests.dashboard.test_pages import open_databases
 from tests.evaluation.results.factory import CELLS, Study, base_run_id, write_base, write_run
@@ -147,3 +150,22 @@ def test_the_snapshot_cannot_be_written(store: Path) -> None:
     with open_snapshot(store) as con, pytest.raises(duckdb.Error):
         con.execute("DELETE FROM runs")
     assert len(snapshot_of(store).table("plan_cells", plan="demo")) == 1 + 3 * len(STUDY.cells)
+
+
+@pytest.mark.parametrize(
+    ("budget", "cost", "percent"),
+    [
+        ({"kind": "updates", "updates": 4}, {}, 75.0),
+        ({"kind": "rollout_tokens", "tokens": 1000}, {"rollout_tokens": 1020.0}, 102.0),
+        ({"kind": "rollout_tokens", "tokens": 1000}, {"reference_tokens": 500.0}, 50.0),
+        ({"kind": "updates", "updates": 0}, {}, None),
+        ({"kind": "another"}, {}, None),
+    ],
+)
+def test_the_share_of_the_budget_that_is_spent(tmp_path: Path, budget: dict, cost: dict, percent: float | None) -> None:
+    with Spool(tmp_path / "runs" / "r", role="driver", attempt=1) as spool:
+        spool.append(RunRecord("r", "opsd", "tiny", 0, {"budget": budget}, {}, 0.0))
+        spool.append(StepRecord("r", 3, 0, {}, cost, 1.0))
+    ingest(tmp_path)
+    (run,) = snapshot_of(tmp_path).table("runs")["progress"]
+    assert pd.isna(run) if percent is None else run == pytest.approx(percent)
