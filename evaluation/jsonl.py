@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from evaluation.names import nearest
 from evaluation.problems import Message, Problem, Split
 
 KEYS = ("problem", "prompt", "solution", "answer", "tests", "id", "cluster")
@@ -83,7 +83,7 @@ def _object(line: str, place: str) -> dict[str, Any]:
 def _problem(record: dict[str, Any], place: str, benchmark: str, split: Split, default_id: str) -> Problem:
     for key in record:
         if key not in KEYS:
-            raise DataError(f"{place}: unknown key {key!r}{_nearest(key)}")
+            raise DataError(f"{place}: unknown key {key!r}{nearest(key, KEYS)}")
     answer, tests = _answer(record, place), _tests(record, place)
     if not answer and not tests:
         raise DataError(f"{place}: a record needs an 'answer' (or 'tests') to be graded by")
@@ -97,11 +97,6 @@ def _problem(record: dict[str, Any], place: str, benchmark: str, split: Split, d
         tests=tests,
         cluster=_text(record, "cluster", place),
     )
-
-
-def _nearest(key: str) -> str:
-    match = difflib.get_close_matches(key, KEYS, n=1, cutoff=0.5)
-    return f"; did you mean {match[0]!r}?" if match else f"; valid: {', '.join(KEYS)}"
 
 
 def _text(record: dict[str, Any], key: str, place: str) -> str | None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from evaluation.benchmarks import BENCHMARKS
+from evaluation.names import nearest
 from flows.plan import Plan, PlanError, parse_plan
 from training.base_models import BASE_MODELS
-from training.method import nearest
 from training.methods import METHODS, PRESETS
 
 EVALUATIONS = 4
@@ -33,6 +33,9 @@ def adhoc_plan(
         raise PlanError(f"--updates must be 1 or more, not {updates}")
     if preset is None and model in BASE_MODELS and "tiny" in PRESETS[method] and model.startswith("tiny"):
         preset = "tiny"
+    label = ", ".join(
+        [METHODS[method].title, *(f"{path.rsplit('.', 1)[-1]}={value}" for path, value in changes.items())]
+    )
     content = {
         "name": f"adhoc-{method}-{benchmark}".replace("_", "-"),
         "title": f"{METHODS[method].title} on {BENCHMARKS[benchmark].title}",
@@ -47,6 +50,6 @@ def adhoc_plan(
             "every_updates": max(1, updates // EVALUATIONS),
         },
         "seeds": list(seeds),
-        "cells": [{"method": method, "set": changes}],
+        "cells": [{"method": method, "label": label, "set": changes}],
     }
     return parse_plan(content, "stillroom run")

@@ -148,8 +148,8 @@ def methods(name: str | None = None, *, json: Json = False, markdown: bool = Fal
     markdown
         Print the list as the table of the README.
     """
+    from evaluation.names import nearest
     from flows.catalogue import describe_method, method_rows, methods_markdown, methods_table
-    from training.method import nearest
     from training.methods import METHODS
 
     if name is None and markdown:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from flows.environment import worker_environment
+from flows.guardian import start_guardian
 from flows.plan import Resources
 
 Role = Literal["training", "evaluation"]
@@ -149,46 +150,56 @@ def current() -> Cluster:
 def cluster(resources: Resources, trainers: int, threads: int) -> Generator[Cluster]:
     """Start a private Ray (or join ``resources.ray_address``), and end only what was started here."""
     global _current
-    started_here = resources.ray_address == "local"
-    folder = _start_ray(resources) if started_here else _join_ray(resources.ray_address)
-    import ray
+    with _private_ray(resources) if resources.ray_address == "local" else _joined_ray(resources.ray_address):
+        import ray
 
-    try:
         _require(ray.cluster_resources(), resources, trainers)
         _current = Cluster(resources, trainers, threads)
-        yield _current
-    finally:
-        if _current is not None:
+        try:
+            yield _current
+        finally:
             _current.stop()
-        _current = None
-        ray.shutdown()
-        if folder is not None:
-            shutil.rmtree(folder, ignore_errors=True)
+            _current = None
 
 
-def _start_ray(resources: Resources) -> Path:
+@contextlib.contextmanager
+def _private_ray(resources: Resources) -> Generator[None]:
     # Unix sockets live in this folder and their paths are limited to about 100 characters.
     folder = Path(tempfile.mkdtemp(prefix="still-"))
+    guardian = start_guardian(folder)
     os.environ["RAY_AUTH_MODE"] = "token"
     os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
     import ray
 
-    ray.init(
-        address="local",
-        num_cpus=max(resources.cpus, 1),
-        include_dashboard=False,
-        log_to_driver=False,
-        logging_level=logging.ERROR,
-        _temp_dir=str(folder),
-    )
-    return folder
+    try:
+        ray.init(
+            address="local",
+            num_cpus=max(resources.cpus, 1),
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            _temp_dir=str(folder),
+        )
+        yield
+    finally:
+        ray.shutdown()
+        for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN"):
+            os.environ.pop(name, None)
+        guardian.terminate()
+        guardian.wait()
+        shutil.rmtree(folder, ignore_errors=True)
 
 
-def _join_ray(address: str) -> None:
+@contextlib.contextmanager
+def _joined_ray(address: str) -> Generator[None]:
     os.environ.setdefault("RAY_AUTH_MODE", "token")
     import ray
 
     ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+    try:
+        yield
+    finally:
+        ray.shutdown()
 
 
 def _require(offered: Mapping[str, float], resources: Resources, trainers: int) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from training.method import nearest
+from evaluation.names import nearest
 
 
 def explain(error: ValidationError, model: type[BaseModel], where: str) -> str:

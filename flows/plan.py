@@ -13,11 +13,12 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError
 
 from evaluation.benchmarks import BENCHMARKS
+from evaluation.names import nearest
 from evaluation.spec import Spec
 from flows.errors import UsageError
 from flows.explain import explain
 from training.base_models import BASE_MODELS
-from training.method import Method, OverrideError, nearest, override_all
+from training.method import Method, OverrideError, override_all
 from training.methods import METHODS, PRESETS
 from training.spec import Budget, ComputeSpec, DataSpec, EvaluationSpec, ModelSpec, RunSpec
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from dataclasses import dataclass
 
+from evaluation.grading.sandbox import SandboxUnavailableError, find_sandbox
 from evaluation.results.records import PlanCell as PlanCellRecord
 from evaluation.results.records import RunEvent, RunRecord
 from evaluation.results.spool import Spool
@@ -53,7 +55,7 @@ def prepare(plan: Plan, settings: Settings) -> PreparedPlan:
     checked = _Checked(settings)
     try:
         runs = [_prepare_cell(cell, checked, settings) for cell in expand(plan, f"plan {plan.name}")]
-    except ValueError as error:
+    except (ValueError, SandboxUnavailableError) as error:
         raise error if isinstance(error, PlanError) else PlanError(f"plan {plan.name}: {error}") from error
     return PreparedPlan(plan, tuple(runs))
 
@@ -66,6 +68,7 @@ class _Checked:
         self.models: dict[ModelSpec, ResolvedModel] = {}
         self.sources: dict[str, Sources] = {}
         self.lengths: set[str] = set()
+        self.has_sandbox = False
 
     def model(self, spec: ModelSpec) -> ResolvedModel:
         if spec not in self.models:
@@ -77,6 +80,13 @@ class _Checked:
         if key not in self.sources:
             self.sources[key] = load_sources(spec, self.settings.benchmarks)
         return self.sources[key]
+
+    def check_sandbox(self, sources: Sources) -> None:
+        """Code answers need a sandbox that really starts here."""
+        asked = [problem for _, problems in sources.evaluations.values() for problem in problems]
+        if not self.has_sandbox and any(problem.tests for problem in [*sources.train, *asked]):
+            find_sandbox()
+            self.has_sandbox = True
 
     def check_lengths(self, spec: RunSpec, model: ResolvedModel, sources: Sources) -> None:
         from training.lengths import check_run_lengths, lengths_key
@@ -92,6 +102,7 @@ def _prepare_cell(cell: Cell, checked: _Checked, settings: Settings) -> Prepared
     sources = checked.source(cell.spec)
     if cell.spec.method is not None:
         check_problems(cell.spec.method, sources.train)
+    checked.check_sandbox(sources)
     checked.check_lengths(cell.spec, model, sources)
     parts = identity(cell.spec, model.content_hash, sources.content_hash)
     key = run_id(cell.spec, parts)
@@ -99,20 +110,23 @@ def _prepare_cell(cell: Cell, checked: _Checked, settings: Settings) -> Prepared
     return PreparedRun(cell, run, RunFolder(settings.store / "runs" / key))
 
 
-def record_plan(prepared: PreparedPlan, created_at: float) -> None:
-    """Write every run's folder and the facts of what was planned, new ones only."""
+def record_plan(prepared: PreparedPlan, settings: Settings, created_at: float) -> None:
+    """Write every new run's folder, and which run fills which cell if that is not what was recorded last."""
+    edition = {"plan_hash": _plan_hash(prepared.plan), "runs": [run.run_id for run in prepared.runs]}
+    marker = settings.store / "plans" / f"{prepared.plan.name}.json"
+    is_current = marker.exists() and json.loads(marker.read_text())["edition"] == edition
     for run in prepared.runs:
         is_new = not run.folder.spec_file.exists()
+        if is_new or not is_current:
+            run.folder.path.mkdir(parents=True, exist_ok=True)
+            with Spool(run.folder.path, role="driver", attempt=1) as spool:
+                if is_new:
+                    spool.append(_run_record(run, created_at))
+                    spool.append(RunEvent(run.run_id, 0, "queued", created_at))
+                spool.append(_cell_record(run, prepared))
         run.folder.create(run.run)
-        marker = run.folder.path / "plans" / f"{prepared.plan.name}-{_plan_hash(prepared.plan)}.json"
-        if not is_new and marker.exists():
-            continue
-        with Spool(run.folder.path, role="driver", attempt=1) as spool:
-            if is_new:
-                spool.append(_run_record(run, created_at))
-                spool.append(RunEvent(run.run_id, 0, "queued", created_at))
-            spool.append(_cell_record(run, prepared))
-        write_json(marker, {"plan": prepared.plan.model_dump(mode="json")})
+    if not is_current:
+        write_json(marker, {"edition": edition, "plan": prepared.plan.model_dump(mode="json")})
 
 
 def _plan_hash(plan: Plan) -> str:

@@ -6,15 +6,22 @@ import json
 from pathlib import Path
 from typing import Any
 
+from evaluation.names import nearest
+from flows.errors import UsageError
 from flows.run_folder import RunFolder
 
 
 def status_rows(store: Path, plan: str | None) -> list[dict[str, Any]]:
     """One row a run: its state, last segment, and who works on it."""
+    plans = {
+        file.stem: set(json.loads(file.read_text())["edition"]["runs"]) for file in (store / "plans").glob("*.json")
+    }
+    if plan is not None and plan not in plans:
+        raise UsageError(f"no plan {plan!r} was run in {store}{nearest(plan, sorted(plans))}")
     rows = []
     for file in sorted((store / "runs").glob("*/spec.json")):
         folder = RunFolder(file.parent)
-        names = sorted({marker.stem.rsplit("-", 1)[0] for marker in (folder.path / "plans").glob("*.json")})
+        names = sorted(name for name, runs in plans.items() if folder.run_id in runs)
         if plan is not None and plan not in names:
             continue
         rows.append(

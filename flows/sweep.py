@@ -48,7 +48,7 @@ def run_plan(
     started = time.time()
     prepare_environment(settings.store)
     prepared = prepare(plan, settings)
-    record_plan(prepared, started)
+    record_plan(prepared, settings, started)
     missing = prepared.missing()
     failures: dict[str, str] = {}
     stopped = False

@@ -9,13 +9,13 @@ and every ablation of a paper is ``override(method, path, value)``.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
+from evaluation.names import nearest
 from evaluation.samplers.base import SamplingParams
 from evaluation.spec import KindShorthand, Spec
 from training.contexts.specs import Context, NoContext
@@ -271,12 +271,6 @@ class Method(Spec):
 
 class OverrideError(ValueError):
     """A path that no field answers to, or a value a field refuses."""
-
-
-def nearest(word: str, candidates: list[str]) -> str:
-    """``; did you mean 'x'?`` or the list of valid names."""
-    match = difflib.get_close_matches(word, candidates, n=1, cutoff=0.4)
-    return f"; did you mean {match[0]!r}?" if match else f"; valid: {', '.join(candidates)}"
 
 
 def override(method: Method, path: str, value: Any) -> Method:

@@ -9,8 +9,8 @@ from pathlib import Path
 from evaluation.benchmarks import BENCHMARKS
 from evaluation.benchmarks.base import Benchmark
 from evaluation.data import Grader, UserData, check_overlap, load_user_data, user_benchmark
+from evaluation.names import nearest
 from evaluation.problems import Problem
-from training.method import nearest
 from training.spec import DataSpec, RunSpec
 
 USER_DATA = "data"

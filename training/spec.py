@@ -67,6 +67,14 @@ class EvaluationSpec(Spec):
     sampling: SamplingParams
     every_updates: int = Field(gt=0)
 
+    @model_validator(mode="after")
+    def _samples_differ(self) -> EvaluationSpec:
+        if self.samples > 1 and self.sampling.temperature == 0:
+            raise ValueError("samples above 1 at temperature 0 would be the same answer again: set a temperature")
+        if not self.benchmarks:
+            raise ValueError("benchmarks is empty: name at least one")
+        return self
+
 
 class ComputeSpec(Spec):
     """Numerical set-up: part of a run's identity because it changes rounding."""

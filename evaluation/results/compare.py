@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from evaluation.names import nearest
 from evaluation.results.curves import learning_curves, seed_curves
-from evaluation.results.plans import METRICS, CompareError, find_benchmarks, find_plan, nearest
+from evaluation.results.plans import METRICS, CompareError, find_benchmarks, find_plan
 from evaluation.results.records import COST_KEYS
 from evaluation.statistics import (
     BOOTSTRAP_SEED,

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from evaluation.results.plans import METRICS, CompareError, find_plan, nearest
+from evaluation.names import nearest
+from evaluation.results.plans import METRICS, CompareError, find_plan
 from evaluation.statistics import CONFIDENCE, FEWEST_SEEDS, bootstrap_means, mean_over_seeds
 
 if TYPE_CHECKING:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
+
+from evaluation.names import nearest
 
 if TYPE_CHECKING:
     import duckdb
@@ -15,14 +15,6 @@ METRICS = ("accuracy", "score", "lenient_accuracy", "format_rate")
 
 class CompareError(ValueError):
     """Nothing to compare, or a name that is not there; one line with the nearest valid name."""
-
-
-def nearest(name: str, valid: Iterable[str]) -> str:
-    """The end of an error message about an unknown name: the nearest valid one, and all."""
-    known = list(dict.fromkeys(valid))
-    close = difflib.get_close_matches(name, known, 1, 0.5)
-    listed = ", ".join(known) or "none"
-    return f": did you mean {close[0]!r}? (there are: {listed})" if close else f" (there are: {listed})"
 
 
 def find_plan(con: duckdb.DuckDBPyConnection, plan: str | None) -> tuple[str, str]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -140,8 +141,10 @@ class _Column:
 
 def _columns(comparison: Comparison) -> list[_Column]:
     several = len({row.benchmark for row in comparison.rows}) > 1
+    cells = {(row.label, row.axes) for row in comparison.rows}
+    shared = {label for label, count in Counter(label for label, _ in cells).items() if count > 1}
     return [
-        _Column("method", _label, is_text=True),
+        _Column("method", lambda row: _label(row, shared), is_text=True),
         *([_Column("benchmark", lambda row: row.benchmark, is_text=True)] if several else []),
         _Column("seeds", _seeds),
         _Column(f"{_metric(comparison)} %", _score),
@@ -149,7 +152,7 @@ def _columns(comparison: Comparison) -> list[_Column]:
         _Column("p", _p),
         _Column("rollout tokens", lambda row: _count(row.cost["rollout_tokens"])),
         _Column("reference tokens", lambda row: _count(row.cost["reference_tokens"]), always=False),
-        _Column("trained tokens", lambda row: _count(row.cost["trained_tokens"]), always=False),
+        _Column("trained tokens", lambda row: _count(row.cost["trained_tokens"])),
         _Column("teacher tokens", lambda row: _count(row.cost["teacher_tokens"]), always=False),
         _Column("wall s", _wall),
         _Column("problems", lambda row: str(row.n_problems), always=False),
@@ -166,8 +169,9 @@ def _wall(row: Row) -> str:
     return "–" if seconds is None else f"{seconds:,.0f}"
 
 
-def _label(row: Row) -> str:
-    name = row.label if row.axes == "{}" else f"{row.label} {row.axes}"
+def _label(row: Row, shared: Collection[str]) -> str:
+    """The row's label; with its place on the axes where other rows have the same label."""
+    name = f"{row.label} {row.axes}" if row.label in shared else row.label
     return f"{name} (control)" if row.is_control else name
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from evaluation.names import nearest
 from training.base_models.cache import Report, make_once
 from training.base_models.catalogue import (
     BASE_MODELS,
@@ -74,9 +74,8 @@ def _locate(name: str, cache: Path) -> tuple[Path, str]:
         return folder.resolve(), _template_of(folder)
     if name.count("/") == 1 and not name.startswith((".", "/", "~")) and not name.endswith("/"):
         return _from_hub(name), DEFAULT_PRIVILEGED_TEMPLATE
-    close = difflib.get_close_matches(name, BASE_MODELS, n=1, cutoff=0.5)
-    known = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(BASE_MODELS)}"
-    raise ValueError(f"model.name: {name!r} is no base model, no folder and no hub id (owner/name); {known}")
+    hint = nearest(name, BASE_MODELS)
+    raise ValueError(f"model.name: {name!r} is no base model, no folder and no hub id (owner/name){hint}")
 
 
 def _template_of(folder: Path) -> str:
@@ -117,9 +116,8 @@ def _changed(recipe: Recipe, name: str, changes: str) -> Recipe:
     for change in changes.split(","):
         field, equals, value = change.partition("=")
         if field not in values or not equals:
-            close = difflib.get_close_matches(field, values, n=1, cutoff=0.5)
-            hint = f"did you mean {close[0]!r}?" if close else f"fields: {', '.join(values)}"
-            raise ValueError(f"model.name: {name!r}: {change!r} is not field=value of a recipe; {hint}")
+            hint = nearest(field, values)
+            raise ValueError(f"model.name: {name!r}: {change!r} is not field=value of a recipe{hint}")
         values[field] = value
     try:
         return Recipe.model_validate(values)

@@ -209,11 +209,11 @@ def test_cells_on_an_axis_are_rows_of_their_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ({"plan": "dmo"}, r"unknown plan 'dmo': did you mean 'demo'\?"),
+        ({"plan": "dmo"}, r"unknown plan 'dmo'; did you mean 'demo'\?"),
         ({"benchmark": "additon"}, r"did you mean 'addition'\?"),
         ({"split": "validation"}, r"no finished evaluation on the validation split yet.*test"),
-        ({"baseline": "OPDS"}, r"unknown baseline 'OPDS': did you mean 'OPSD'\?"),
-        ({"metric": "acuracy"}, r"unknown metric 'acuracy': did you mean 'accuracy'\?"),
+        ({"baseline": "OPDS"}, r"unknown baseline 'OPDS'; did you mean 'OPSD'\?"),
+        ({"metric": "acuracy"}, r"unknown metric 'acuracy'; did you mean 'accuracy'\?"),
     ],
 )
 def test_wrong_names_are_answered_with_the_nearest_right_one(con, arguments: dict[str, str], says: str) -> None:

@@ -112,7 +112,7 @@ def test_an_incomplete_folder_is_refused(own_folder: Path, tmp_path: Path, file:
     ("name", "message"),
     [
         ("tiny-dmo", "did you mean 'tiny-demo'"),
-        ("zzz", "known: tiny-demo, tiny-small, smollm2-135m-instruct"),
+        ("zzz", "valid: tiny-demo, tiny-small, smollm2-135m-instruct"),
         ("./nowhere", "no base model, no folder and no hub id"),
         ("/nowhere/at/all", "no base model, no folder and no hub id"),
         ("tiny-demo@sed=1", "did you mean 'seed'"),
