@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from evaluation.problems import Grade, Problem
@@ -89,6 +91,12 @@ def test_advantages_leave_out_what_was_not_scored() -> None:
     expected = 0.5 / (0.5**0.5 + 1e-4)
     assert computed.advantage.tolist() == pytest.approx([expected, -expected, 0, 0, 0], abs=1e-6)
     assert computed.keep.tolist() == [True, True, False, True, True]
+
+
+def test_a_score_beside_not_scored_is_no_reward() -> None:
+    careless = Grade(verdict="not_scored", score=0.0, grader="test", version="1", error="time-out")
+
+    assert replace(_rollouts([1.0], [0])[0], grade=careless).reward is None
 
 
 def test_metrics_average_scored_rollouts_only() -> None:
