@@ -30,6 +30,21 @@ AXIS_TITLES = {
     "gpu_seconds": "GPU seconds",
     "flop": "FLOP",
 }
+MEAN_FIELDS = (
+    ("name:N", "method"),
+    ("mean:Q", "mean"),
+    ("low:Q", "from"),
+    ("high:Q", "to"),
+    ("n_seeds:Q", "seeds"),
+    ("n_planned:Q", "of"),
+)
+SEED_FIELDS = (
+    ("name:N", "method"),
+    ("seed:N", "seed"),
+    ("value:Q", "value"),
+    ("update:Q", "update"),
+    ("run_id:N", "run"),
+)
 ROW_HEIGHT = 42
 CURVE_HEIGHT = 340
 """Of a curve without its legend."""
@@ -134,14 +149,7 @@ def score_chart(rows: pd.DataFrame, seeds: pd.DataFrame, styles: Mapping[str, Lo
     shape = alt.Shape("name:N", scale=alt.Scale(domain=names, range=[styles[n].shape for n in names]), legend=None)
     y = alt.Y("name:N", sort=names, title=None, axis=alt.Axis(labelLimit=320, labelFontSize=13))
     x = alt.X("mean:Q", title=title, axis=alt.Axis(format="%"), scale=alt.Scale(zero=True, nice=True))
-    tooltip = [
-        alt.Tooltip("name:N", title="method"),
-        alt.Tooltip("mean:Q", title="mean", format=".1%"),
-        alt.Tooltip("low:Q", title="from", format=".1%"),
-        alt.Tooltip("high:Q", title="to", format=".1%"),
-        alt.Tooltip("n_seeds:Q", title="seeds"),
-        alt.Tooltip("n_problems:Q", title="problems"),
-    ]
+    tooltip = [*_tooltip(MEAN_FIELDS, ".1%"), alt.Tooltip("n_problems:Q", title="problems")]
     means = alt.Chart(rows)
     with_interval = alt.Chart(rows.dropna(subset=["low", "high"]))
     layers = [
@@ -156,13 +164,7 @@ def score_chart(rows: pd.DataFrame, seeds: pd.DataFrame, styles: Mapping[str, Lo
             yOffset=alt.value(ROW_HEIGHT * 0.78),
             color=colour,
             shape=shape,
-            tooltip=[
-                alt.Tooltip("name:N", title="method"),
-                alt.Tooltip("seed:N", title="seed"),
-                alt.Tooltip("value:Q", title="score", format=".1%"),
-                alt.Tooltip("update:Q", title="update"),
-                alt.Tooltip("run_id:N", title="run"),
-            ],
+            tooltip=_tooltip(SEED_FIELDS, ".1%"),
         ),
     ]
     chart = alt.layer(*layers).properties(height=alt.Step(ROW_HEIGHT))
@@ -191,27 +193,15 @@ def curve_chart(
     channels = _channels(shown, styles, as_lines=seeds_as_lines, columns=legend_columns)
     number = ".1%" if percent else ".4~g"
     x_axis = _cost_axis(x)
-    y_axis = alt.Y(
-        "mean:Q", title=y_title, axis=alt.Axis(format="%" if percent else "~g"), scale=alt.Scale(zero=percent)
-    )
     trained = means[~means["is_base"]]
     joined, partial = trained[~trained["is_partial"]], trained[trained["is_partial"]]
-    layers: list[alt.Chart] = [
-        alt.Chart(joined.dropna(subset=["low", "high"]))
-        .mark_area(opacity=0.16, tooltip=None)
-        .encode(x=x_axis, y=alt.Y("low:Q", title=y_title), y2="high:Q", color=channels.color)
-    ]
+    band = alt.Chart(joined.dropna(subset=["low", "high"])).mark_area(opacity=0.16, tooltip=None)
+    layers = [band.encode(x=x_axis, y=alt.Y("low:Q", title=y_title), y2="high:Q", color=channels.color)]
     if seeds is not None:
         layers.append(_seed_layer(seeds, channels, x_axis, y_title, number, as_lines=seeds_as_lines))
-    tooltip = [
-        alt.Tooltip("name:N", title="method"),
-        alt.Tooltip("update:Q", title="update"),
-        alt.Tooltip("mean:Q", title=y_title, format=number),
-        alt.Tooltip("low:Q", title="from", format=number),
-        alt.Tooltip("high:Q", title="to", format=number),
-        alt.Tooltip("n_seeds:Q", title="seeds"),
-        alt.Tooltip("n_planned:Q", title="of"),
-    ]
+    axis = alt.Axis(format="%" if percent else "~g")
+    y_axis = alt.Y("mean:Q", title=y_title, axis=axis, scale=alt.Scale(zero=percent))
+    tooltip = _tooltip((*MEAN_FIELDS[:1], ("update:Q", "update"), *MEAN_FIELDS[1:]), number)
     encoding = {"x": x_axis, "y": y_axis, "color": channels.color, "tooltip": tooltip}
     lines = alt.Chart(joined).encode(**encoding)
     layers.append(lines.mark_line(strokeWidth=2.5).encode(strokeDash=channels.dash))
@@ -221,11 +211,8 @@ def curve_chart(
         layers.append(alt.Chart(partial).mark_point(filled=False, size=70).encode(**encoding))
     base = means[means["is_base"]]
     if len(base):
-        layers.append(
-            alt.Chart(base)
-            .mark_rule(color=GREY, strokeDash=[4, 4], tooltip=None)
-            .encode(y=alt.Y("mean:Q"), tooltip=[alt.Tooltip("name:N"), alt.Tooltip("mean:Q", format=number)])
-        )
+        rule = alt.Chart(base).mark_rule(color=GREY, strokeDash=[4, 4])
+        layers.append(rule.encode(y=alt.Y("mean:Q"), tooltip=_tooltip(MEAN_FIELDS[:2], number)))
     legend_rows = -(-len(shown) // legend_columns)
     return _as_svg(alt.layer(*layers).properties(height=CURVE_HEIGHT + LEGEND_ROW_HEIGHT * legend_rows))
 
@@ -243,6 +230,15 @@ def trace_chart(points: pd.DataFrame, *, x: str, y_title: str, colour: str) -> D
     )
     chart = alt.layer(line, line.mark_point(color=colour, filled=True, size=18)).properties(height=TRACE_HEIGHT)
     return _as_svg(chart)
+
+
+def _tooltip(fields: Sequence[tuple[str, str]], number: str) -> list[alt.Tooltip]:
+    """What is said about the mark under the pointer; ``number`` is the format of values."""
+    values = ("mean:Q", "low:Q", "high:Q", "value:Q")
+    return [
+        alt.Tooltip(field, title=title, format=number) if field in values else alt.Tooltip(field, title=title)
+        for field, title in fields
+    ]
 
 
 def _cost_axis(x: str) -> alt.X:
@@ -264,13 +260,7 @@ def _seed_layer(
         y=alt.Y("value:Q", title=y_title),
         color=channels.color,
         detail="run_id:N",
-        tooltip=[
-            alt.Tooltip("name:N", title="method"),
-            alt.Tooltip("seed:N", title="seed"),
-            alt.Tooltip("update:Q", title="update"),
-            alt.Tooltip("value:Q", title=y_title, format=number),
-            alt.Tooltip("run_id:N", title="run"),
-        ],
+        tooltip=_tooltip(SEED_FIELDS, number),
     )
     if as_lines:
         return encoded.mark_line(strokeWidth=1, opacity=0.4)

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
-from streamlit.testing.v1 import AppTest
 
 from dashboard.escaping import plain
 from dashboard.navigation import PAGES
-from dashboard.views import sql
 from evaluation.results.compare import compare
 from evaluation.results.ingest import ingest
 from evaluation.results.snapshot import open_snapshot
 from evaluation.results.spool import Spool
 from evaluation.statistics import EXACT_BELOW_UNITS
-from tests.dashboard.conftest import FEW_SEEDS, STUDY, Open, go_to
+from tests.dashboard.conftest import FEW_SEEDS, STUDY, Open
+from tests.dashboard.seen import link_labels, table, texts, value
 from tests.evaluation.results.factory import (
     CELLS,
     Cell,
@@ -39,30 +35,6 @@ DONE = [cell for cell in STUDY.cells if cell.statuses[-1] == "done"]
 def accuracy(study: Study, cell: Cell, seed: int) -> float:
     """What the factory wrote: the share of right answers after the last update."""
     return float(correct(study, run_id(study, cell, seed), cell.final_accuracy, study.updates, seed).mean())
-
-
-def table(app: AppTest, *columns: str) -> pd.DataFrame:
-    """The first table on the page that has these columns."""
-    for element in app.dataframe:
-        if set(columns) <= set(element.value.columns):
-            return element.value
-    raise AssertionError(f"no table with {columns}: {[list(e.value.columns) for e in app.dataframe]}")
-
-
-def value(rows: pd.DataFrame, row: Any, column: str) -> Any:
-    """One cell."""
-    return rows.loc[row, column]
-
-
-def texts(app: AppTest) -> str:
-    """All that the page says outside tables."""
-    kinds = (app.title, app.subheader, app.markdown, app.caption, app.info, app.warning, app.error, app.success)
-    return "\n".join(element.value for kind in kinds for element in kind)
-
-
-def link_labels(app: AppTest) -> list[str]:
-    """The links to other pages, which AppTest has no class for."""
-    return [element.proto.label for element in app.get("page_link")]
 
 
 @pytest.mark.parametrize("address", PAGES)
@@ -336,105 +308,6 @@ def test_sql_refuses_with_a_reason(open_page: Open, store: Path, query: str, say
     assert says in error
 
 
-# --- states, refreshing, handles ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("address", PAGES)
-def test_an_absent_store_says_what_to_do(open_page: Open, tmp_path: Path, address: str) -> None:
-    app = open_page(tmp_path / "none", address)
-    assert not app.exception
-    assert "stillroom demo" in texts(app) and "no store" in texts(app)
-
-
-@pytest.mark.parametrize("address", PAGES)
-def test_an_unpublished_store_says_what_to_do(open_page: Open, tmp_path: Path, address: str) -> None:
-    write_base(tmp_path, Study())
-    app = open_page(tmp_path, address)
-    assert not app.exception
-    assert "stillroom ingest" in texts(app)
-
-
-@pytest.mark.parametrize("address", PAGES)
-def test_an_empty_snapshot_says_what_to_do(open_page: Open, empty_store: Path, address: str) -> None:
-    app = open_page(empty_store, address)
-    assert not app.exception and not app.error
-    assert "stillroom demo" in texts(app) or address == "sql"
-
-
-@pytest.mark.parametrize("address", PAGES)
-def test_a_plan_without_any_evaluation(open_page: Open, young_store: Path, address: str) -> None:
-    app = open_page(young_store, address)
-    assert not app.exception and not app.error
-    if address == "leaderboard":
-        assert list(table(app, "label", "status")["status"]) == ["running"]
-    if address == "curves":
-        assert app.multiselect(key="choice y").value == ["step:loss"]
-
-
-@pytest.mark.parametrize("address", PAGES)
-def test_a_broken_snapshot_says_what_to_do(open_page: Open, tmp_path: Path, address: str) -> None:
-    (tmp_path / "snapshots").mkdir()
-    (tmp_path / "snapshots" / "1.duckdb").write_bytes(b"not a database" * 1000)
-    (tmp_path / "results.ro.duckdb").symlink_to("snapshots/1.duckdb")
-    app = open_page(tmp_path, address)
-    assert not app.exception
-    assert "stillroom ingest --rebuild" in texts(app)
-
-
-def test_new_results_show_at_the_next_drawing(open_page: Open, tmp_path: Path) -> None:
-    study = Study(seeds=(0,), updates=2, every=2, problems=3)
-    write_base(tmp_path, study)
-    ingest(tmp_path)
-    app = open_page(tmp_path)
-    assert {m.label: m.value for m in app.metric}["Runs done"] == "1 of 1"
-    write_run(tmp_path, study, CELLS[0], 0)
-    ingest(tmp_path)
-    app.run()
-    assert {m.label: m.value for m in app.metric}["Runs done"] == "2 of 2"
-
-
-def test_redrawing_holds_no_handles(open_page: Open, store: Path) -> None:
-    app = open_page(store, "leaderboard")
-    for address in ("leaderboard", "curves", "run", "overview", "sql"):
-        go_to(app, address).run()
-        assert not app.exception
-        assert len(open_databases(store)) <= 1
-
-
-def open_databases(store: Path) -> list[str]:
-    """The store's files that this process has open."""
-    held = []
-    for link in Path("/proc/self/fd").iterdir():
-        try:
-            target = os.readlink(link)
-        except FileNotFoundError:
-            continue
-        if target.startswith(str(store.resolve())) and ".duckdb" in target:
-            held.append(target)
-    return held
-
-
-def test_a_thousand_runs_are_drawn_quickly(open_page: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "fsync", lambda _: None)  # writing is not what is measured
-    cells = tuple(Cell(f"cell {i}", "opsd", 0.3 + i / 200) for i in range(50))
-    study = Study(cells=cells, seeds=tuple(range(20)), updates=2, every=2, problems=3, samples=1, rollouts=0)
-    write_base(tmp_path, study)
-    for cell in cells:
-        for seed in study.seeds:
-            write_run(tmp_path, study, cell, seed)
-    ingest(tmp_path)
-    before = os.times()
-    app = open_page(tmp_path)
-    runs = [e.value for e in app.dataframe if {"run_id", "created_at"} <= set(e.value.columns)][-1]
-    assert len(runs) == 1001
-    for address in ("leaderboard", "curves", "run"):
-        go_to(app, address).run()
-        assert not app.exception
-    spent = os.times()
-    # Processor seconds of all four pages, the bootstraps of 50 methods included; a busy machine does not count.
-    assert spent.user + spent.system - before.user - before.system < 30
-
-
 def test_all_benchmarks_at_once(open_page: Open, tmp_path: Path) -> None:
     study = Study(seeds=(0, 1, 2), updates=2, every=2, problems=6, cells=CELLS[:2])
     other = replace(study, benchmark="gsm8k", problems=5)
@@ -470,24 +343,3 @@ def test_labels_with_markdown_are_shown_as_they_are(open_page: Open, tmp_path: P
     captions = [c.value for c in open_page(tmp_path, "curves").caption]
     assert any(plain(label) in caption for caption in captions)
     assert not any(label in caption for caption in captions)
-
-
-def test_a_slow_query_is_not_asked_again_by_itself(
-    open_page: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    study = Study(seeds=(0,), updates=2, every=2, problems=3)
-    write_base(tmp_path, study)
-    ingest(tmp_path)
-    app = open_page(tmp_path, "sql", q="SELECT count(*) AS runs FROM latest_runs")
-    write_run(tmp_path, study, CELLS[0], 0)
-    ingest(tmp_path)
-    monkeypatch.setattr(sql, "SLOW_SECONDS", 0.0)
-    app.run()
-    assert list(table(app, "runs")["runs"]) == [1] and "Newer results are there" in texts(app)
-    app.button[0].click().run()
-    assert list(table(app, "runs")["runs"]) == [2] and "Newer results" not in texts(app)
-    monkeypatch.setattr(sql, "SLOW_SECONDS", 60.0)
-    write_run(tmp_path, study, CELLS[1], 0)
-    ingest(tmp_path)
-    app.run()
-    assert list(table(app, "runs")["runs"]) == [3]

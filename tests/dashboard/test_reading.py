@@ -16,7 +16,7 @@ from evaluation.results.records import RunRecord, StepRecord
 from evaluation.results.snapshot import open_snapshot
 from evaluation.results.spool import Spool
 from tests.dashboard.conftest import STUDY
-from tests.dashboard.test_pages import open_databases
+from tests.dashboard.seen import open_databases
 from tests.evaluation.results.factory import CELLS, Study, base_run_id, write_base, write_run
 
 PARAMETERS = {
