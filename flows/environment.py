@@ -14,7 +14,8 @@ OFFLINE_AND_QUIET = {
     # The recorder's defaults lose task runs of short flows at exit.
     "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_BATCH_SIZE": "200",
     "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_READ_BATCH_SIZE": "200",
-    "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_FLUSH_INTERVAL": "0.5",
+    # Prefect cuts this to whole seconds; below 1 its loop spins and takes a core.
+    "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_FLUSH_INTERVAL": "1",
     "PREFECT_RESULTS_PERSIST_BY_DEFAULT": "false",
     "RAY_USAGE_STATS_ENABLED": "0",
     # Ray starts workers at nice 15; beside anything else on the machine they would starve.
