@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.panel import Panel
 from rich.table import Table
+from rich.text import Text
 
 from evaluation.benchmarks import BENCHMARKS
 from flows.plan import PLANS, load_plan
@@ -84,22 +85,22 @@ def describe_method(method: Method) -> list[Any]:
         "field", "value", title="Settings (each one is an ablation: --set FIELD=VALUE)", title_justify="left"
     )
     for path, value in flatten(method.model_dump(mode="json", include={"sampling", "batch", "views", "phases"})):
-        fields.add_row(path, str(value))
+        fields.add_row(Text(path), Text(str(value)))
     parts: list[Any] = [
-        Panel(method.equation, title=f"{method.title}  ({method.paper or 'baseline'}, {method.status})"),
-        method.summary,
+        Panel(Text(method.equation), title=f"{method.title}  ({method.paper or 'baseline'}, {method.status})"),
+        Text(method.summary),
         fields,
     ]
     for name, changes in PRESETS[method.key].items():
         preset = Table("field", "value", title=f"Preset {name}: changes", title_justify="left")
         for path, value in changes.items():
-            preset.add_row(path, str(value))
+            preset.add_row(Text(path), Text(str(value)))
         parts.append(preset)
     for title, notes in (("Left open by the paper", method.open_choices), ("Code and paper", method.code_differences)):
         if notes:
             table = Table("", "", title=title, title_justify="left", show_header=False)
             for name, note in notes.items():
-                table.add_row(name, note)
+                table.add_row(Text(name), Text(note))
             parts.append(table)
     return parts
 
@@ -157,5 +158,5 @@ def table_of(rows: list[dict[str, Any]]) -> Table:
         return Table(title="nothing here yet")
     table = Table(*rows[0])
     for row in rows:
-        table.add_row(*(str(value) for value in row.values()))
+        table.add_row(*(Text(str(value)) for value in row.values()))
     return table

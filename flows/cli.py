@@ -13,7 +13,7 @@ from cyclopts import App, Parameter
 from rich.console import Console
 from rich.table import Table
 
-from flows.errors import UsageError
+from flows.errors import StudyError, UsageError
 from flows.settings import Settings, read_settings
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def _sweep(plan: Plan, settings: Settings, dry_run: bool) -> int:
     outcome = run_plan(
         plan,
         settings,
-        notify=lambda line: console.print(f"[dim]{line}[/dim]", highlight=False),
+        notify=lambda line: console.print(line, style="dim", highlight=False, markup=False),
         watch=lambda runs: watch_runs(runs, console),
     )
     print_outcome(outcome, settings, console)
@@ -321,6 +321,9 @@ def main(arguments: list[str] | None = None) -> None:
     except UsageError as error:
         complaints.print(f"stillroom: {error}", style="red", highlight=False, markup=False)
         sys.exit(USAGE_ERROR)
+    except StudyError as error:
+        complaints.print(f"stillroom: {error}", style="red", highlight=False, markup=False)
+        sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
     except BrokenPipeError:

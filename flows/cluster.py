@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from flows.environment import worker_environment
+from flows.errors import StudyError
 from flows.guardian import start_guardian
 from flows.plan import Resources
 
@@ -24,8 +25,15 @@ START_TIMEOUT_SECONDS = 120.0
 """How long a worker may take to appear before the request is called unmet."""
 
 
-class PlacementError(RuntimeError):
+class PlacementError(StudyError):
     """The cluster cannot give what the plan asks for."""
+
+
+def infrastructure_faults() -> tuple[type[Exception], ...]:
+    """What Ray raises when a process or node died under the work; the work itself is not to blame."""
+    from ray.exceptions import NodeDiedError, OutOfMemoryError, RayActorError, WorkerCrashedError
+
+    return (RayActorError, WorkerCrashedError, NodeDiedError, OutOfMemoryError)
 
 
 class Interrupted(RuntimeError):
@@ -45,15 +53,16 @@ class WorkerSlot:
     def call(self, method: str, *arguments: Any) -> Any:
         """Run one method on the worker and wait. A dead worker is forgotten, so that the next call starts another."""
         import ray
-        from ray.exceptions import RayActorError
 
-        if current().stopping:
-            raise Interrupted("stopped on request; the same command goes on from here")
+        current().refuse_if_stopping()
         if self.actor is None:
             self.actor = self._start()
+            if current().stopping:  # asked for while the worker was starting
+                self.stop()
+                current().refuse_if_stopping()
         try:
             return ray.get(getattr(self.actor, method).remote(*arguments))
-        except RayActorError:
+        except infrastructure_faults():
             self.actor = None
             raise
 
@@ -129,6 +138,10 @@ class Cluster:
     def stop(self) -> None:
         for slot in self._slots:
             slot.stop()
+
+    def refuse_if_stopping(self) -> None:
+        if self.stopping:
+            raise Interrupted("stopped on request; the same command goes on from here")
 
     def interrupt(self) -> None:
         """End all work now; callers that wait for a worker get an error at once."""

@@ -33,7 +33,7 @@ def experiment(run_id: str, run_dir: str) -> None:
     Raises what the work raised, after recording it as the run's state.
     """
     folder = RunFolder(Path(run_dir))
-    with folder.hold("run"):
+    with folder.hold("run", give_up=current().refuse_if_stopping):
         if folder.finished():
             return
         attempt = folder.start_attempt()
@@ -53,28 +53,43 @@ def experiment(run_id: str, run_dir: str) -> None:
 
 def _train_and_evaluate(folder: RunFolder, attempt: int) -> dict[str, Any]:
     run_id, run_dir = folder.run_id, str(folder.path)
-    evaluations: dict[int, PrefectFuture[Any]] = {}
     if folder.read().spec.method is None:
         if not folder.evaluated(0):
             evaluate_segment.submit(run_id, run_dir, None, attempt).result()
         return {"updates": 0}
+    evaluations: dict[int, PrefectFuture[Any]] = {}
+    segment, report = _done_before(folder, attempt, evaluations)
     with current().lease("training") as slot:
-        segment, report = 0, None
         while report is None or not report.finished:
             segment += 1
-            report = folder.segment_report(segment)
-            if report is None:
-                report = SegmentReport(**train_segment(slot, run_id, run_dir, segment, attempt))
+            report = SegmentReport(**train_segment(slot, run_id, run_dir, segment, attempt))
             if not folder.evaluated(report.last_update):
                 evaluations[segment] = evaluate_segment.submit(run_id, run_dir, segment, attempt)
-            _release_evaluated(folder, evaluations)
-    for number, future in evaluations.items():
-        future.result()
-        folder.release(number)
+            _settle(folder, evaluations, wait=False)
+    _settle(folder, evaluations, wait=True)
     return {"updates": report.last_update, "segments": segment, "cost": report.cost}
 
 
-def _release_evaluated(folder: RunFolder, evaluations: dict[int, PrefectFuture[Any]]) -> None:
-    for number, future in evaluations.items():
-        if future.state.is_completed():
-            folder.release(number)
+def _done_before(
+    folder: RunFolder, attempt: int, evaluations: dict[int, PrefectFuture[Any]]
+) -> tuple[int, SegmentReport | None]:
+    """The segment that earlier attempts reached, with what they left to be evaluated under way."""
+    report = None
+    for segment in range(1, folder.last_intact_segment() + 1):
+        earlier, report = report, folder.recorded_segment(segment)
+        if report is not None and folder.evaluated(report.last_update):
+            folder.release(segment)
+        elif folder.has_checkpoint(segment):
+            evaluations[segment] = evaluate_segment.submit(folder.run_id, str(folder.path), segment, attempt)
+        else:  # damaged before it was evaluated: train it again
+            return segment - 1, earlier
+    return folder.last_intact_segment(), report
+
+
+def _settle(folder: RunFolder, evaluations: dict[int, PrefectFuture[Any]], wait: bool) -> None:
+    """Release the checkpoints whose evaluation is done; raise what an evaluation raised."""
+    for segment, future in [*evaluations.items()]:
+        if wait or future.state.is_final():
+            future.result()
+            folder.release(segment)
+            del evaluations[segment]

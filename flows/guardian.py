@@ -34,10 +34,10 @@ def start_guardian(folder: Path) -> subprocess.Popen[bytes]:
     )
 
 
-def descendants(process: psutil.Process) -> set[psutil.Process]:
+def descendants(pid: int) -> set[psutil.Process]:
     """Living descendants, this process left out. psutil compares processes by pid and start time."""
     try:
-        return set(process.children(recursive=True)) - {psutil.Process()}
+        return set(psutil.Process(pid).children(recursive=True)) - {psutil.Process()}
     except psutil.Error:
         return set()
 
@@ -47,11 +47,11 @@ def main() -> None:
     parent, folder = int(sys.argv[1]), sys.argv[2]
     known: set[psutil.Process] = set()
     while os.getppid() == parent:
-        known = {process for process in known if process.is_running()} | descendants(psutil.Process(parent))
+        known = {process for process in known if process.is_running()} | descendants(parent)
         time.sleep(POLL_SECONDS)
     time.sleep(GRACE_SECONDS)
     # A dying raylet may have started something after the last look.
-    known |= {child for process in known for child in descendants(process)}
+    known |= {child for process in known for child in descendants(process.pid)}
     for process in known:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()

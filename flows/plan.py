@@ -72,6 +72,16 @@ class Resources(Spec):
     """0: evaluations are short and share the trainers' cores."""
     gpus_per_evaluator: float = Field(0, ge=0)
 
+    def refuse_unmet(self, trainers: int) -> None:
+        """Raise PlanError when a cluster started here cannot hold the workers asked for."""
+        asked = trainers * self.cpus_per_trainer + self.evaluators * self.cpus_per_evaluator
+        if self.ray_address == "local" and asked > self.cpus:
+            raise PlanError(
+                f"resources ask for {asked:g} CPUs ({trainers} trainers of {self.cpus_per_trainer:g}, "
+                f"{self.evaluators} evaluators of {self.cpus_per_evaluator:g}) and there are {self.cpus}: lower "
+                "resources.trainers or resources.cpus_per_trainer"
+            )
+
     def trainers_for(self, runs: int) -> int:
         """How many trainers a plan of ``runs`` runs gets."""
         if self.trainers is not None:

@@ -89,9 +89,9 @@ def watch_runs(runs: list[PreparedRun], console: Console) -> Generator[None]:
     stop = threading.Event()
     if console.is_terminal:
         progress = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
-            TextColumn("{task.fields[state]}"),
+            TextColumn("{task.fields[state]}", markup=False),
             TimeElapsedColumn(),
             console=console,
         )
@@ -142,4 +142,4 @@ def _draw(watchers: list[RunWatcher], progress: Progress, bars: dict[str, TaskID
 def _print(watchers: list[RunWatcher], console: Console) -> None:
     for watcher in watchers:
         if watcher.poll():
-            console.print(f"{watcher.name}: {watcher.state}", highlight=False)
+            console.print(f"{watcher.name}: {watcher.state}", highlight=False, markup=False)

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
+from rich.text import Text
 
 from flows.errors import UsageError
 
@@ -119,9 +120,10 @@ def print_query(store: Path, sql: str, max_rows: int, timeout: float, form: str,
     elif form == "csv":
         print(result.to_csv(), end="")
     else:
-        table = Table(*result.columns)
+        # Text, not markup: a cell may hold square brackets.
+        table = Table(*(Column(Text(column)) for column in result.columns))
         for row in result.rows:
-            table.add_row(*("" if value is None else str(value) for value in row))
+            table.add_row(*(Text("" if value is None else str(value)) for value in row))
         console.print(table)
         if result.truncated:
             console.print(f"More than {max_rows} rows: raise --max-rows.", style="yellow")
@@ -137,7 +139,7 @@ def print_ingest(store: Path, rebuild: bool, as_json: bool, console: Console) ->
         print(json.dumps(asdict(report), indent=2, default=str))
     else:
         for name, value in asdict(report).items():
-            console.print(f"{name}: {value}", highlight=False)
+            console.print(f"{name}: {value}", highlight=False, markup=False)
 
 
 def print_dry_run(prepared: PreparedPlan, console: Console) -> None:
@@ -145,7 +147,7 @@ def print_dry_run(prepared: PreparedPlan, console: Console) -> None:
     table = Table("cell", "seed", "run", "state")
     for run in prepared.runs:
         state = "done" if run.folder.finished() else "to do"
-        table.add_row(run.cell.label, str(run.cell.seed), run.run_id, state)
+        table.add_row(Text(run.cell.label), str(run.cell.seed), run.run_id, state)
     console.print(table)
     console.print(f"{len(prepared.missing())} of {len(prepared.runs)} runs to do; nothing was started.")
 
@@ -159,5 +161,5 @@ def print_checks(checks: Sequence[Check], console: Console) -> None:
     words = {True: "[green]ok[/green]", False: "[red]FAILED[/red]", None: "[yellow]note[/yellow]"}
     table = Table("check", "", "found", "what to do")
     for check in checks:
-        table.add_row(check.name, words[check.ok], check.detail, check.fix)
+        table.add_row(Text(check.name), words[check.ok], Text(check.detail), Text(check.fix))
     console.print(table)

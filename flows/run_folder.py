@@ -8,16 +8,19 @@ import json
 import os
 import socket
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from training.checkpoints import SegmentReport, release, segment_report, write_json
+from flows.errors import UsageError
+from training.checkpoints import SegmentReport, read_report, release, segment_report, write_json
 from training.spec import RunSpec
 
+LOCK_POLL_SECONDS = 0.1
 
-class RunFolderError(ValueError):
+
+class RunFolderError(UsageError):
     """The folder belongs to another run, or is damaged."""
 
 
@@ -96,10 +99,19 @@ class RunFolder:
         return number
 
     @contextlib.contextmanager
-    def hold(self, purpose: str) -> Generator[None]:
-        """Wait for and hold the run's lock for ``purpose``; the kernel frees it when the process dies."""
+    def hold(self, purpose: str, give_up: Callable[[], None] = lambda: None) -> Generator[None]:
+        """Wait for and hold the run's lock for ``purpose``; the kernel frees it when the process dies.
+
+        ``give_up`` is asked while waiting and may raise.
+        """
         with (self.path / f"{purpose}.lock").open("a") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            while True:
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    give_up()
+                    time.sleep(LOCK_POLL_SECONDS)
             yield
 
     def is_held(self, purpose: str) -> bool:
@@ -115,6 +127,23 @@ class RunFolder:
             return False
 
     # --- progress ------------------------------------------------------------------------------------------------
+
+    def last_intact_segment(self) -> int:
+        """The latest segment whose checkpoint can be gone on from; 0 if there is none.
+
+        Checkpoints before it are only kept in case it gets damaged: what happened to them does not matter.
+        """
+        numbers = sorted((int(file.stem) for file in (self.path / "segments").glob("*.json")), reverse=True)
+        return next((number for number in numbers if self.has_checkpoint(number)), 0)
+
+    def has_checkpoint(self, segment: int) -> bool:
+        """Whether the segment's checkpoint is there and agrees with its checksums."""
+        report = self.segment_report(segment)
+        return report is not None and (self.path / report.checkpoint).exists()
+
+    def recorded_segment(self, segment: int) -> SegmentReport | None:
+        """What was written of a segment that was done once, whatever became of its checkpoint."""
+        return read_report(self.path, segment)
 
     def segment_report(self, segment: int) -> SegmentReport | None:
         """The report of a segment that is done; None if there is work to do."""

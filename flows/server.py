@@ -5,6 +5,7 @@ Prefect's own temporary server survives a driver that is killed; this one watche
 
 from __future__ import annotations
 
+import fcntl
 import os
 import socket
 import subprocess
@@ -17,11 +18,13 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
+from flows.errors import StudyError
+
 START_TIMEOUT_SECONDS = 180.0
 """A fresh database takes 16 to 38 s of migrations on two busy cores."""
 
 
-class ServerError(RuntimeError):
+class ServerError(StudyError):
     """The Prefect server did not come up."""
 
 
@@ -49,16 +52,41 @@ def prefect_server(log: Path) -> Generator[str]:
     if given:
         yield given
         return
+    with _database(log.parent) as database, _child_server(log, database) as url:
+        os.environ["PREFECT_API_URL"] = url
+        try:
+            yield url
+        finally:
+            os.environ.pop("PREFECT_API_URL", None)
+
+
+@contextmanager
+def _database(folder: Path) -> Generator[dict[str, str]]:
+    """Settings of the server's database: Prefect's usual one, or one of its own while another driver has that."""
+    folder.mkdir(parents=True, exist_ok=True)
+    settings = {}
+    with (folder / "prefect.lock").open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file = folder / f"prefect-{os.getpid()}.db"
+            settings["PREFECT_API_DATABASE_CONNECTION_URL"] = f"sqlite+aiosqlite:///{file}"
+        yield settings
+
+
+@contextmanager
+def _child_server(log: Path, database: dict[str, str]) -> Generator[str]:
     port = _free_port()
-    log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as output:
         process = subprocess.Popen(
             [sys.executable, "-m", "flows.server", str(port), str(os.getpid())],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
+            start_new_session=True,  # Ctrl-C reaches the terminal's whole group; the driver ends this child in order
             env={
                 **{f"PREFECT_SERVER_SERVICES_{name}_ENABLED": "false" for name in UNUSED_SERVICES},
+                **database,
                 **os.environ,
                 "PREFECT_UI_ENABLED": "0",
                 "PREFECT__SERVER_EPHEMERAL": "1",
@@ -67,10 +95,8 @@ def prefect_server(log: Path) -> Generator[str]:
     url = f"http://127.0.0.1:{port}/api"
     try:
         _await_health(url, process, log)
-        os.environ["PREFECT_API_URL"] = url
         yield url
     finally:
-        os.environ.pop("PREFECT_API_URL", None)
         process.terminate()
         try:
             process.wait(timeout=10)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import subprocess
 import sys
@@ -48,8 +49,9 @@ def run_plan(
     started = time.time()
     prepare_environment(settings.store)
     prepared = prepare(plan, settings)
-    record_plan(prepared, settings, started)
     missing = prepared.missing()
+    plan.resources.refuse_unmet(_trainers(plan, missing))
+    record_plan(prepared, settings, started)
     failures: dict[str, str] = {}
     stopped = False
     if missing:
@@ -57,9 +59,7 @@ def run_plan(
             notify(f"{len(missing)} of {len(prepared.runs)} runs to do")
             with watch(missing):
                 failures, stopped = _run(plan, missing)
-    from evaluation.results.ingest import ingest
-
-    ingest(settings.store, wait=INGEST_WAIT_SECONDS)
+    _bring_up_to_date(settings.store, notify)
     return StudyOutcome(
         prepared=prepared,
         done_before=len(prepared.runs) - len(missing),
@@ -70,8 +70,23 @@ def run_plan(
     )
 
 
+def _bring_up_to_date(store: Path, notify: Notify) -> None:
+    """The last ingest. What stands in its way is said; the runs are done, and the last snapshot can be read."""
+    from evaluation.results.ingest import ingest
+    from evaluation.results.store import StoreBusyError, StoreDamagedError
+
+    try:
+        ingest(store, wait=INGEST_WAIT_SECONDS)
+    except (StoreBusyError, StoreDamagedError) as error:
+        notify(f"the results could not be brought up to date: {error}; then run `stillroom ingest`")
+
+
 INGEST_WAIT_SECONDS = 120.0
 """How long to wait for another ingestor to let go of the database."""
+
+
+def _trainers(plan: Plan, missing: list[PreparedRun]) -> int:
+    return plan.resources.trainers_for(sum(run.cell.spec.method is not None for run in missing))
 
 
 @contextlib.contextmanager
@@ -79,12 +94,14 @@ def _ingestor(store: Path) -> Generator[None]:
     """Keeps the snapshot fresh while the study runs; a process of its own, ended with the block."""
     log = store / "logs" / "ingest.log"
     log.parent.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-m", "evaluation.results.ingest", str(store), "--follow"]
     with log.open("ab") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "evaluation.results.ingest", str(store), "--follow"],
+            [*command, "--parent-pid", str(os.getpid())],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
+            start_new_session=True,  # Ctrl-C reaches the terminal's whole group; the driver ends this child in order
         )
     try:
         yield
@@ -104,7 +121,7 @@ def _services(plan: Plan, missing: list[PreparedRun], settings: Settings, notify
     from flows.server import prefect_server
 
     notify("starting Prefect and Ray")
-    trainers = plan.resources.trainers_for(sum(run.cell.spec.method is not None for run in missing))
+    trainers = _trainers(plan, missing)
     with contextlib.ExitStack() as stack, ThreadPoolExecutor(max_workers=1) as side:
         # The server's start is mostly waiting for a child process, so Ray starts meanwhile.
         server = prefect_server(settings.store / "logs" / "prefect.log")

@@ -10,7 +10,7 @@ from prefect.client.schemas.objects import State, TaskRun
 from prefect.task_runners import ThreadPoolTaskRunner
 from prefect.tasks import Task
 
-from flows.cluster import WorkerSlot, current
+from flows.cluster import WorkerSlot, current, infrastructure_faults
 
 RETRIES = 2
 RETRY_DELAY_SECONDS = 1.0
@@ -18,17 +18,8 @@ RETRY_DELAY_SECONDS = 1.0
 
 def is_infrastructure_fault(task: Task[Any, Any], run: TaskRun, state: State[Any]) -> bool:
     """Whether a process or node died under the work; anything the work itself raised would only raise again."""
-    from ray.exceptions import NodeDiedError, OutOfMemoryError, RayActorError, WorkerCrashedError
-
-    if current().stopping:
-        return False
-    try:
-        state.result()
-    except (RayActorError, WorkerCrashedError, NodeDiedError, OutOfMemoryError):
-        return True
-    except Exception:
-        return False
-    return False
+    outcome = state.result(raise_on_failure=False)
+    return isinstance(outcome, infrastructure_faults()) and not current().stopping
 
 
 def thread_pool(workers: int) -> Any:

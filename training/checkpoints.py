@@ -57,7 +57,7 @@ class SegmentReport:
 
 def segment_report(run_dir: Path, segment: int) -> SegmentReport | None:
     """The report of a segment that is done, else None (absent, or damaged so that it must be done again)."""
-    report = _written_report(run_dir, segment)
+    report = read_report(run_dir, segment)
     if report is None:
         return None
     folder = run_dir / report.checkpoint
@@ -133,7 +133,7 @@ def release(run_dir: Path, segment: int) -> list[int]:
     done = sorted(int(file.stem) for file in (run_dir / "segments").glob("*.json"))
     deleted = []
     for number in done[:-KEPT_CHECKPOINTS]:
-        report = _written_report(run_dir, number)
+        report = read_report(run_dir, number)
         if report is None or report.finished or not _released_file(run_dir, number).exists():
             continue
         folder = run_dir / report.checkpoint
@@ -143,7 +143,7 @@ def release(run_dir: Path, segment: int) -> list[int]:
     return deleted
 
 
-def _written_report(run_dir: Path, segment: int) -> SegmentReport | None:
+def read_report(run_dir: Path, segment: int) -> SegmentReport | None:
     """What the report says, whether or not the checkpoint agrees."""
     try:
         return SegmentReport(**json.loads(_segment_file(run_dir, segment).read_text()))

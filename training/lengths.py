@@ -8,7 +8,7 @@ from typing import Any
 
 from evaluation.problems import Problem
 from training.base_models import ResolvedModel
-from training.contexts.specs import NoContext
+from training.method import Method
 from training.rendering import Renderer, check_lengths
 from training.sources import Sources
 from training.spec import RunSpec
@@ -19,10 +19,12 @@ SLACK_TOKENS = 16
 
 def lengths_key(spec: RunSpec) -> str:
     """Runs with equal keys need the same prompts and lengths."""
-    longest = spec.method.sampling.max_new_tokens if spec.method else None
-    return json.dumps(
-        [spec.model.model_dump(), _has_context(spec), longest, spec.evaluation.model_dump_json(), str(spec.data)]
-    )
+    method = spec.method
+    asked = None
+    if method is not None:
+        contexts = sorted({view.context.kind for view in method.views.values()})
+        asked = [contexts, sorted({term.data for term in method.terms()}), method.sampling.max_new_tokens]
+    return json.dumps([spec.model.model_dump(), asked, spec.evaluation.model_dump_json(), str(spec.data)])
 
 
 def check_run_lengths(spec: RunSpec, model: ResolvedModel, sources: Sources) -> None:
@@ -35,13 +37,22 @@ def check_run_lengths(spec: RunSpec, model: ResolvedModel, sources: Sources) -> 
     for _, problems in sources.evaluations.values():
         _check(renderer, problems, None, limit, spec.evaluation.sampling.max_new_tokens)
     if spec.method is not None:
-        contexts = [problem.solution or "" for problem in sources.train] if _has_context(spec) else None
-        _check(renderer, sources.train, contexts, limit, spec.method.sampling.max_new_tokens)
+        _check_training(renderer, spec.method, sources.train, limit)
 
 
-def _has_context(spec: RunSpec) -> bool:
-    views = spec.method.views.values() if spec.method else ()
-    return any(not isinstance(view.context, NoContext) for view in views)
+def _check_training(renderer: Renderer, method: Method, train: Sequence[Problem], limit: int) -> None:
+    kinds = {view.context.kind for view in method.views.values()}
+    solutions = [problem.solution or "" for problem in train]
+    longest = method.sampling.max_new_tokens if method.uses_rollouts() else 0
+    if any(term.data == "references" for term in method.terms()):
+        references = renderer.tokenizer(solutions, add_special_tokens=False)["input_ids"]
+        longest = max(longest, *(len(ids) + 1 for ids in references))
+    _check(renderer, train, None, limit, longest)
+    if "solution" in kinds:
+        _check(renderer, train, solutions, limit, longest)
+    if "other_problem" in kinds:
+        # Any other problem's solution may come: the longest must fit.
+        _check(renderer, train, [max(solutions, key=len)] * len(train), limit, longest)
 
 
 def _check(

@@ -97,7 +97,7 @@ class RunSpec(Spec):
     budget: Budget
     evaluation: EvaluationSpec
     compute: ComputeSpec = ComputeSpec()
-    seed: int = Field(ge=0)
+    seed: int = Field(ge=0, lt=2**63)
 
     @model_validator(mode="after")
     def _consistent(self) -> RunSpec:

@@ -80,12 +80,14 @@ def test_an_interrupted_segment_starts_again_from_the_checkpoint(tmp_path: Path)
     with pytest.raises(KeyboardInterrupt):
         session.run_segment(2, stop)
     assert not segment_done(tmp_path / "broken", 2)
-    session.run_segment(2)
+    report = session.run_segment(2)
     session.close()
 
     expected, found = _weights(tmp_path / "whole", 2), _weights(tmp_path / "broken", 2)
     assert all(torch.equal(tensor, found["student"][key]) for key, tensor in expected["student"].items())
-    assert facts(tmp_path / "broken", "step") == facts(tmp_path / "whole", "step")
+    assert (report.first_update, report.last_update) == (3, 4)
+    for kind in ("step", "rollout"):
+        assert facts(tmp_path / "broken", kind) == facts(tmp_path / "whole", kind)
 
 
 def test_a_damaged_checkpoint_is_made_again_from_the_one_before(tmp_path: Path) -> None:

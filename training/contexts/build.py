@@ -39,7 +39,8 @@ def check_problems(method: Method, problems: Iterable[Problem]) -> None:
     """Refuses, before any work starts, training problems that ``method`` cannot use.
 
     A view with a ``solution`` or ``other_problem`` context and a term on references need ``solution`` on every
-    problem; ``other_problem`` needs two different problems a batch. Raises ValueError naming the problem and the fix.
+    problem; ``other_problem`` needs two different problems in every batch. Raises ValueError naming the problem and
+    the fix.
     """
     needs = _solution_users(method)
     ids = set()
@@ -53,10 +54,11 @@ def check_problems(method: Method, problems: Iterable[Problem]) -> None:
     if not ids:
         raise ValueError(f"no training problems for method {method.key!r}: the training data is empty")
     for name, view in method.views.items():
-        if isinstance(view.context, OtherProblemContext) and (method.batch.prompts < 2 or len(ids) < 2):
+        if isinstance(view.context, OtherProblemContext) and (method.batch.prompts < 3 or len(ids) < 2):
             raise ValueError(
-                f"views.{name}.context other_problem needs two different problems in a batch: batch.prompts is "
-                f"{method.batch.prompts} and the training data has {len(ids)} problem(s)"
+                f"views.{name}.context other_problem needs two different problems in every batch, also where one pass "
+                f"over the data ends and the next begins: set batch.prompts (now {method.batch.prompts}) to 3 or more; "
+                f"the training data has {len(ids)} problem(s)"
             )
 
 
@@ -89,5 +91,5 @@ def _next_other(problems: Sequence[Problem], row: int) -> Problem:
             return other
     raise ValueError(
         f"other_problem needs another problem in the batch, and all {len(problems)} rows are of problem {here!r}: "
-        "set batch.prompts to 2 or more"
+        "set batch.prompts to 3 or more"
     )

@@ -89,5 +89,5 @@ def test_the_control_is_refused_before_work_when_no_batch_can_hold_two_problems(
     check_problems(control, [A, B])
     with pytest.raises(ValueError, match=r"views\.teacher\.context other_problem .* 1 problem"):
         check_problems(control, [A])
-    with pytest.raises(ValueError, match=r"batch\.prompts is 1"):
+    with pytest.raises(ValueError, match=r"set batch\.prompts \(now 1\) to 3 or more"):
         check_problems(override(control, "batch.prompts", 1), [A, B])
