@@ -10,6 +10,8 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
+from evaluation.results.curves import X_AXES
+
 PALETTE = ("#0072B2", "#CC4E00", "#009E73", "#D573A9", "#D99A1C", "#4AA5DE")
 """Seen apart under the common colour-vision deficiencies, and readable on a white and on a dark page (tested)."""
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down")
@@ -21,15 +23,9 @@ CONTROL_DASHES = ((4, 4), (2, 4), (8, 4, 2, 4))
 PREFERRED = {"OPSD": 0, "GRPO": 1, "SFT": 2, "USD": 3, "SDPO": 4, "LOPD": 5}
 """Places in PALETTE that are kept for these labels; any other label's place follows from its text."""
 
-AXIS_TITLES = {
-    "update": "updates",
-    "rollout_tokens": "rollout tokens",
-    "trained_tokens": "trained tokens",
-    "teacher_tokens": "teacher tokens",
-    "wall_seconds": "wall seconds",
-    "gpu_seconds": "GPU seconds",
-    "flop": "FLOP",
-}
+_SPECIAL_TITLES = {"update": "updates", "gpu_seconds": "GPU seconds", "flop": "FLOP"}
+AXIS_TITLES = {axis: _SPECIAL_TITLES.get(axis, axis.replace("_", " ")) for axis in X_AXES}
+"""What pages call what a curve is drawn over."""
 MEAN_FIELDS = (
     ("name:N", "method"),
     ("mean:Q", "mean"),

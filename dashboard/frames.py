@@ -4,22 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
 from typing import Any, cast
 
 import numpy as np
 import pandas as pd
 
-from evaluation.results.compare import Comparison, Row
+from evaluation.results.comparison import Comparison, Row
+from evaluation.results.curves import COST_AXES
 from evaluation.results.query import QueryResult
-from evaluation.results.tables import UNSCORED_FLAG
 from evaluation.statistics import FEWEST_SEEDS, Interval, t_interval
-
-QUIET_SECONDS = 600.0
-"""A running run that has recorded nothing for so long is pointed out."""
-
-COSTS = ("rollout_tokens", "trained_tokens", "teacher_tokens", "wall_seconds", "gpu_seconds", "flop")
-"""Costs that a curve may be drawn over, besides updates."""
 
 
 def cell_names(cells: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
@@ -113,8 +106,8 @@ def score_rows(rows: Sequence[Row]) -> tuple[pd.DataFrame, pd.DataFrame]:
 def step_curves(points: pd.DataFrame) -> pd.DataFrame:
     """One row a cell and update of one step metric: the mean over its seeds and Student's interval over them.
 
-    ``points`` holds one row a run and update (name, is_base, seed, run_id, update, value and COSTS). Updates at which
-    no seed has a finite value stay, with an empty mean. No interval below three seeds, and nothing is left out.
+    ``points`` holds one row a run and update (name, is_base, seed, run_id, update, value and COST_AXES). Updates at
+    which no seed has a finite value stay, with an empty mean. No interval below three seeds, and nothing is left out.
     """
     rows = []
     planned = points.groupby("name")["run_id"].nunique()
@@ -125,8 +118,8 @@ def step_curves(points: pd.DataFrame) -> pd.DataFrame:
         row |= {"mean": values.mean() if len(values) else np.nan}
         row |= {"low": interval.low if interval else np.nan, "high": interval.high if interval else np.nan}
         row |= {"n_seeds": len(values), "n_planned": planned[name]}
-        rows.append(row | {cost: group[cost].mean() for cost in COSTS})
-    columns = ["name", "is_base", "update", "mean", "low", "high", "n_seeds", "n_planned", *COSTS]
+        rows.append(row | {cost: group[cost].mean() for cost in COST_AXES})
+    columns = ["name", "is_base", "update", "mean", "low", "high", "n_seeds", "n_planned", *COST_AXES]
     return pd.DataFrame(rows, columns=columns)
 
 
@@ -145,7 +138,7 @@ def split_unplaced(frame: pd.DataFrame, x: str) -> tuple[pd.DataFrame, int]:
     return placed, len(frame) - len(placed)
 
 
-# --- overview -------------------------------------------------------------------------------------------------------
+# --- cells of tables ------------------------------------------------------------------------------------------------
 
 
 def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
@@ -156,30 +149,6 @@ def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
 def listed(value: Any) -> list[str]:
     """A list column's cell; empty for the database's null."""
     return [str(item) for item in value] if isinstance(value, list | tuple | np.ndarray) else []
-
-
-def health(runs: pd.DataFrame, now: datetime) -> pd.DataFrame:
-    """What needs a look, one row a run and reason; ``now`` in UTC without a zone, as the store keeps times."""
-    found: list[dict[str, Any]] = []
-    for run in records(runs):
-        reasons = list(_reasons(run, now))
-        found += [{"run_id": run["run_id"], "label": run["label"], "seed": run["seed"], **r} for r in reasons]
-    return pd.DataFrame(found, columns=["run_id", "label", "seed", "what", "detail"])
-
-
-def _reasons(run: Mapping[str, Any], now: datetime) -> Iterable[dict[str, str]]:
-    if run["status"] == "failed":
-        yield {"what": "failed", "detail": run["error"] or "no message recorded"}
-    if run["status"] == "running" and not pd.isna(run["last_activity"]):
-        quiet = (now - run["last_activity"]).total_seconds()
-        if quiet > QUIET_SECONDS:
-            yield {"what": "quiet", "detail": f"running, but nothing recorded for {duration(quiet)}: is it alive?"}
-    if not pd.isna(run["unscored_rate"]) and run["unscored_rate"] > UNSCORED_FLAG:
-        yield {"what": "unscored answers", "detail": f"{run['unscored_rate']:.1%} of {run['answers']} answers"}
-    if run["non_finite_metrics"] > 0:
-        yield {"what": "not finite", "detail": f"{run['non_finite_metrics']} metric values were NaN or infinite"}
-    if run["bad_lines"] > 0:
-        yield {"what": "unreadable records", "detail": f"{run['bad_lines']} spool lines are in quarantine"}
 
 
 def duration(seconds: float) -> str:

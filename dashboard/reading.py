@@ -17,7 +17,8 @@ import pyarrow as pa
 import streamlit as st
 
 from dashboard.serve import STORE_VARIABLE
-from evaluation.results.compare import Comparison, compare
+from evaluation.results.compare import compare
+from evaluation.results.comparison import Comparison
 from evaluation.results.curves import learning_curves, seed_curves
 from evaluation.results.query import QueryResult, run_query
 from evaluation.results.snapshot import open_snapshot
@@ -46,7 +47,7 @@ class Snapshot:
         """The rows of ``queries/<name>.sql``."""
         return _table(str(self.store), self.version, query_text(name), tuple(sorted(parameters.items())))
 
-    def comparison(self, plan: str, benchmark: str | None, split: str, baseline: str, metric: str) -> Comparison:
+    def comparison(self, plan: str, benchmark: str | None, split: str, baseline: str | None, metric: str) -> Comparison:
         """The plan's table; raises CompareError where there is nothing to compare."""
         return _comparison(str(self.store), self.version, plan, benchmark, split, baseline, metric)
 
@@ -89,7 +90,7 @@ def _table(store: str, version: Version, sql: str, parameters: tuple[tuple[str, 
 
 @st.cache_data(max_entries=CACHED_COMPARISONS, show_spinner=False)
 def _comparison(
-    store: str, version: Version, plan: str, benchmark: str | None, split: str, baseline: str, metric: str
+    store: str, version: Version, plan: str, benchmark: str | None, split: str, baseline: str | None, metric: str
 ) -> Comparison:
     with open_snapshot(Path(store)) as con:
         return compare(con, plan=plan, benchmark=benchmark, split=split, baseline=baseline, metric=metric)

@@ -10,9 +10,10 @@ arXiv:2411.00640; bootstrap over two crossed factors, arXiv:0711.2173 (Owen's pi
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import repeat
 from math import comb, sqrt
 from statistics import NormalDist
 
@@ -29,6 +30,8 @@ MOST_ENUMERATED = 22
 """Most units whose sign patterns fit in memory."""
 FEWEST_SEEDS = 3
 """Below this no interval over seeds is given: show the dots."""
+KEPT_BYTES = 1 << 25
+"""Draws of up to this size are kept, for a table asks for the same again; larger ones are drawn anew each time."""
 _CHUNK = 500
 """Resamples done at once: bounds memory."""
 
@@ -41,17 +44,6 @@ class Interval:
 
     low: float
     high: float
-
-
-@dataclass(frozen=True, slots=True)
-class Mean:
-    """A mean over problems, and over how many it goes."""
-
-    value: float | None
-    n: int
-    """Problems in the mean."""
-    excluded: int
-    """Problems left out: not scored, or with too few scored answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,50 +82,6 @@ def pass_hat_k(n: int, c: int, k: int) -> float | None:
     """Probability that k of n answers are all right: C(c,k)/C(n,k). None and errors as in ``pass_at_k``."""
     _check_counts(n, c, k)
     return None if n < k else comb(c, k) / comb(n, k)
-
-
-def mean_pass_at_k(n: Sequence[int], c: Sequence[int], k: int) -> Mean:
-    """pass@k averaged over the problems with at least k scored answers."""
-    return _mean([pass_at_k(scored, passed, k) for scored, passed in zip(n, c, strict=True)])
-
-
-def mean_pass_hat_k(n: Sequence[int], c: Sequence[int], k: int) -> Mean:
-    """pass^k averaged over the problems with at least k scored answers."""
-    return _mean([pass_hat_k(scored, passed, k) for scored, passed in zip(n, c, strict=True)])
-
-
-def average_at_k(n: Sequence[int], c: Sequence[int]) -> Mean:
-    """avg@k: the mean over problems of the share of a problem's scored answers that are right."""
-    for scored, passed in zip(n, c, strict=True):
-        _check_counts(scored, passed, 1)
-    return _mean([passed / scored if scored else None for scored, passed in zip(n, c, strict=True)])
-
-
-def maj_at_k(extracted: Sequence[str | None], passed: Sequence[bool | None], k: int) -> float | None:
-    """maj@k of one problem: whether the commonest of its first k extracted answers is right.
-
-    Answers that were not scored (``passed`` None) are left out before the first k are taken; an answer nothing was
-    extracted from has no vote. Of n equally common answers each counts 1/n, the expectation under a random choice.
-    0 when there is no vote at all, None with fewer than k scored answers.
-    """
-    if k < 1:
-        raise ValueError(f"k must be at least 1, got {k}")
-    scored = [(answer, right) for answer, right in zip(extracted, passed, strict=True) if right is not None][:k]
-    if len(scored) < k:
-        return None
-    votes: dict[str, list[bool]] = {}
-    for answer, right in scored:
-        if answer is not None:
-            votes.setdefault(answer, []).append(right)
-    if not votes:
-        return 0.0
-    most = max(len(rights) for rights in votes.values())
-    return float(np.mean([np.mean(rights) for rights in votes.values() if len(rights) == most]))
-
-
-def _mean(values: Sequence[float | None]) -> Mean:
-    known = [value for value in values if value is not None]
-    return Mean(float(np.mean(known)) if known else None, len(known), len(values) - len(known))
 
 
 # --- errors and intervals --------------------------------------------------------------------------------------------
@@ -252,38 +200,70 @@ def bootstrap_means(
     seeds, units = sums.shape
     if units == 0:
         raise ValueError("nothing to resample: no problem has a score")
-    drawn_units = _draws(resamples, units, seed)
-    weights = _draws(resamples, seeds, seed + 1) if resample_seeds else np.ones((resamples, seeds))
-    means = np.empty(resamples)
-    for rows in (slice(start, start + _CHUNK) for start in range(0, resamples, _CHUNK)):
-        drawn = drawn_units[rows].astype(float)
+    drawn_seeds = _draws(resamples, seeds, seed + 1) if resample_seeds else repeat(np.ones((1, seeds)))
+    means = []
+    for units_drawn, weights in zip(_unit_draws(resamples, units, seed), drawn_seeds, strict=False):
+        drawn = units_drawn.astype(float)
         with np.errstate(invalid="ignore"):
             per_seed = (drawn @ sums.T) / (drawn @ counts.T)
-        means[rows] = np.where(weights[rows] > 0, per_seed * weights[rows], 0.0).sum(1) / seeds
-    return means
+        means.append(np.where(weights > 0, per_seed * weights, 0.0).sum(1) / seeds)
+    return np.concatenate(means)
 
 
-@lru_cache(maxsize=4)
-def _draws(resamples: int, units: int, seed: int) -> NDArray[np.uint32]:
-    """How often each unit is drawn, with replacement: [resamples, units]. Kept, for a table asks for the same again."""
+def _draws(resamples: int, units: int, seed: int) -> Iterator[NDArray[np.unsignedinteger]]:
+    """How often each unit is drawn, with replacement: [resamples, units], in pieces of up to _CHUNK resamples."""
     rng = np.random.default_rng(seed)
-    draws = np.empty((resamples, units), np.uint32)
     for start in range(0, resamples, _CHUNK):
         rows = min(_CHUNK, resamples - start)
         drawn = rng.integers(0, units, (rows, units)) + np.arange(rows)[:, None] * units
-        draws[start : start + rows] = np.bincount(drawn.ravel(), minlength=rows * units).reshape(rows, units)
-    draws.flags.writeable = False
-    return draws
+        counts = np.bincount(drawn.ravel(), minlength=rows * units).reshape(rows, units)
+        yield counts.astype(np.min_scalar_type(units))
+
+
+def _unit_draws(resamples: int, units: int, seed: int) -> Iterable[NDArray[np.unsignedinteger]]:
+    """``_draws``, out of memory where they fit into KEPT_BYTES."""
+    size = resamples * units * np.min_scalar_type(units).itemsize
+    return _kept_draws(resamples, units, seed) if size <= KEPT_BYTES else _draws(resamples, units, seed)
+
+
+@lru_cache(maxsize=2)
+def _kept_draws(resamples: int, units: int, seed: int) -> tuple[NDArray[np.unsignedinteger], ...]:
+    return tuple(_draws(resamples, units, seed))
 
 
 def seed_interval(
-    values: ArrayLike, clusters: Sequence[Hashable] | None = None, *, confidence: float = CONFIDENCE
+    values: ArrayLike,
+    clusters: Sequence[Hashable] | None = None,
+    *,
+    confidence: float = CONFIDENCE,
+    resamples: int = RESAMPLES,
 ) -> Interval | None:
-    """Percentile interval of the mean of [seeds, problems], seeds and problems resampled; None below FEWEST_SEEDS."""
+    """Percentile interval of the mean of [seeds, problems], seeds and problems resampled; None below FEWEST_SEEDS.
+
+    Where ``unanimous_interval`` has one, it is that one: all resamples would be equal.
+    """
     table = np.atleast_2d(np.asarray(values, float))
     if len(table) < FEWEST_SEEDS or mean_over_seeds(table) is None:
         return None
-    return _percentiles(bootstrap_means(table, clusters, resample_seeds=True), confidence)
+    unanimous = unanimous_interval(table, clusters, confidence=confidence)
+    return unanimous or _percentiles(
+        bootstrap_means(table, clusters, resample_seeds=True, resamples=resamples), confidence
+    )
+
+
+def unanimous_interval(
+    values: ArrayLike, clusters: Sequence[Hashable] | None = None, *, confidence: float = CONFIDENCE
+) -> Interval | None:
+    """Wilson's interval over problems (clusters) if all known values of [seeds, problems] are 0 or all are 1.
+
+    None if they are not, or if there is none. Seeds count no further: they answered the same problems.
+    """
+    table = np.atleast_2d(np.asarray(values, float))
+    known = table[~np.isnan(table)]
+    if not len(known) or not ((known == 0).all() or (known == 1).all()):
+        return None
+    units = _cluster_sums(table, clusters)[0].shape[1]
+    return wilson_interval(units if known[0] else 0, units, confidence)
 
 
 def _percentiles(means: Floats, confidence: float) -> Interval:
@@ -301,7 +281,8 @@ def paired_test(
 
     From FEWEST_SEEDS seeds on, seeds and problems are resampled and an interval is given; below, problems alone are
     resampled, the result speaks of these trained models only, and no interval is given. Under EXACT_BELOW_UNITS
-    problems (clusters) the p-value comes from the exact sign-flip test instead.
+    problems (clusters) the p-value comes from the exact sign-flip test instead, which takes the seeds as they are. The
+    bootstrap's p-value is approximate: with three seeds that lie far apart it comes out too small.
     """
     table = np.atleast_2d(np.asarray(differences, float))
     difference = mean_over_seeds(table)
@@ -313,12 +294,15 @@ def paired_test(
     scope = "seeds and problems" if several else "problems"
     if units < EXACT_BELOW_UNITS:
         per_unit = (sums / counts.sum(1, keepdims=True)).mean(0)
-        p_value, rule = sign_flip_p_value(per_unit), f"exact sign-flip test over {units} problems or clusters"
+        p_value = sign_flip_p_value(per_unit)
+        rule = f"exact sign-flip test over {units} problems or clusters; its p says nothing of other seeds"
     else:
         # Seen from no difference at all, how often is a resample as far away as what was measured?
         extreme = np.abs(means - difference) >= abs(difference) * (1 - 1e-12)
         p_value = float((1 + extreme.sum()) / (1 + len(means)))
         rule = f"paired bootstrap over {scope}, {len(means):,} resamples"
+        if several:
+            rule += "; p is approximate when few seeds lie far apart"
     if several:
         return PairedTest(difference, _percentiles(means, confidence), p_value, units, rule)
     return PairedTest(difference, None, p_value, units, f"{rule}; no interval below {FEWEST_SEEDS} seeds")

@@ -2,4 +2,4 @@
 SELECT happened_at, status, attempt, error, details
 FROM latest_run_events
 WHERE run_id = $run_id
-ORDER BY happened_at, attempt, sequence
+ORDER BY sequence, attempt, happened_at

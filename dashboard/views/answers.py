@@ -48,8 +48,9 @@ def draw(snapshot: Snapshot, run: dict[str, Any]) -> None:
 def _count(answers: pd.DataFrame, score: pd.Series) -> str:
     counts = answers["verdict"].value_counts()
     listed = ", ".join(f"{n} {str(name).replace('_', ' ')}" for name, n in counts.items())
+    accuracy = "–" if pd.isna(score["accuracy"]) else f"{score['accuracy']:.1%}"
     return (
-        f"Accuracy {score['accuracy']:.1%}: the mean over {score['n_problems']} problems of the share of a problem's "
+        f"Accuracy {accuracy}: the mean over {score['n_problems']} problems of the share of a problem's "
         f"scored answers that pass. {len(answers)} answers: {listed}."
     )
 

@@ -126,7 +126,8 @@ def _read(view: View, metric: str) -> Drawn:
     assert view.evaluation is not None  # metrics of evaluations are offered only when there are some
     means, seeds = view.snapshot.curves(view.plan, *view.evaluation, metric)
     rule = (
-        "mean over seeds of the mean over problems; band: 95 % interval over seeds and problems, "
+        "mean over seeds of the mean over problems; band: 95 % interval over seeds and problems "
+        "(Wilson's over problems where all scored answers are wrong or all are right), "
         f"from {FEWEST_SEEDS} seeds on; update 0 is the untrained model"
     )
     return Drawn(frames.named(means), frames.named(seeds).assign(value=seeds[metric]), percent=True, rule=rule)

@@ -12,11 +12,14 @@ import streamlit as st
 from dashboard import charts, choices, frames, navigation, parts, pictures
 from dashboard.escaping import plain
 from dashboard.reading import Snapshot
-from evaluation.results.compare import BASE, Comparison, Row
+from evaluation.results.compare import BASE
+from evaluation.results.comparison import Comparison, Row
 from evaluation.results.plans import CompareError
 from evaluation.results.tables import SIGNIFICANT, footnotes, to_csv
 
 ALL_BENCHMARKS = "all benchmarks"
+NO_BASELINE = ""
+"""In the address: no label is empty."""
 
 
 def page() -> None:
@@ -61,12 +64,18 @@ def _pick_evaluation(evaluated: pd.DataFrame, columns: Sequence[Any]) -> tuple[s
     return split, None if benchmark == ALL_BENCHMARKS else benchmark
 
 
-def _pick_baseline(snapshot: Snapshot, plan: str, container: Any) -> str:
+def _pick_baseline(snapshot: Snapshot, plan: str, container: Any) -> str | None:
+    """A label of the plan; None for no differences, which is offered where the plan has no untrained model."""
     cells = snapshot.table("plan_cells", plan=plan)
     labels = list(dict.fromkeys(cells["label"]))
     bases = cells.loc[cells["method"] == BASE, "label"]
-    default = bases.iloc[0] if len(bases) else labels[0]
-    return choices.pick("Baseline", "baseline", labels, default=default, container=container)
+    offered = labels if len(bases) else [NO_BASELINE, *labels]
+    default = bases.iloc[0] if len(bases) else NO_BASELINE
+    show = {NO_BASELINE: "none"}
+    picked = choices.pick(
+        "Baseline", "baseline", offered, default=default, show=lambda label: show.get(label, label), container=container
+    )
+    return picked or None
 
 
 def _title(comparison: Comparison, benchmark: str) -> str:
@@ -85,9 +94,10 @@ def _charts(snapshot: Snapshot, comparison: Comparison) -> None:
         pictures.show(
             chart, f"scores {benchmark}", file_name=name, alt=f"Every method's {title}; the table has the same."
         )
+    dashed = "" if comparison.baseline is None else f"Dashed: {plain(comparison.baseline)}. "
     st.caption(
         f"Tick: mean over seeds. Line: {comparison.confidence:.0%} interval, from three seeds on. Small marks: single "
-        f"seeds. Dashed: {plain(comparison.baseline)}. Grey: controls, which are expected not to learn."
+        f"seeds. {dashed}Grey: controls, which are expected not to learn."
     )
 
 
@@ -101,7 +111,9 @@ def _table(comparison: Comparison) -> None:
         "score": column.NumberColumn(f"{parts.METRIC_TITLES[comparison.metric]} %", format="%.1f"),
         "interval": column.TextColumn(f"{comparison.confidence:.0%} interval"),
         "seeds": column.TextColumn("seeds", help="Seeds in the row, of those the plan asks for."),
-        "delta": column.NumberColumn(f"Δ {comparison.baseline}", format="%+.1f", help="In points, paired by problem."),
+        "delta": column.NumberColumn(
+            f"Δ {comparison.baseline or ''}".strip(), format="%+.1f", help="In points, paired by problem."
+        ),
         "delta_interval": column.TextColumn("Δ interval"),
         "p_holm": column.NumberColumn(
             "p (Holm)", format="%.4f", help=f"Adjusted for all tests of this table; below {SIGNIFICANT} is marked *."

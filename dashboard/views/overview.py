@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import streamlit as st
 
-from dashboard import choices, frames, navigation, parts
+from dashboard import choices, frames, health, navigation, parts
 from evaluation.results.tables import UNSCORED_FLAG
 
 ALL = "all"
@@ -39,7 +39,8 @@ def page() -> None:
         return
     _figures(plans, runs)
     _running(runs)
-    _health(frames.health(runs, parts.utc_now()))
+    signs = snapshot.table("training_signs", share=health.ENDS_SHARE)
+    _health(health.health(runs, signs, parts.utc_now()))
     _plans(plans)
     _runs(plans, runs)
 
@@ -74,12 +75,10 @@ def _running(runs: pd.DataFrame) -> None:
 def _health(flags: pd.DataFrame) -> None:
     st.subheader("Needs a look")
     if flags.empty:
-        st.caption(
-            f"Nothing: no failed run, no run above {UNSCORED_FLAG:.0%} unscored answers, no NaN or infinite metric, "
-            "no unreadable record."
-        )
+        st.caption("Nothing.")
     else:
         _run_table(flags, ("open", "label", "seed", "what", "detail"), "health")
+    st.caption(health.RULES)
 
 
 def _plans(plans: pd.DataFrame) -> None:

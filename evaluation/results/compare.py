@@ -7,128 +7,30 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from evaluation.names import nearest
-from evaluation.results.curves import learning_curves, seed_curves
+from evaluation.results.comparison import Comparison, ExcludedRun, Row, SeedScore
 from evaluation.results.plans import METRICS, CompareError, find_benchmarks, find_plan
 from evaluation.results.records import COST_KEYS
 from evaluation.statistics import (
-    BOOTSTRAP_SEED,
-    CONFIDENCE,
-    RESAMPLES,
-    Interval,
     holm,
     mean_over_seeds,
     paired_test,
     seed_interval,
     standard_error,
     t_interval,
+    unanimous_interval,
 )
 
 if TYPE_CHECKING:
     import duckdb
 
-__all__ = [
-    "METRICS",
-    "CompareError",
-    "Comparison",
-    "ExcludedRun",
-    "Row",
-    "SeedScore",
-    "compare",
-    "learning_curves",
-    "seed_curves",
-]
-
 BASE = "base"
-"""The baseline that means the untrained model, whatever the plan calls it."""
-
-
-@dataclass(frozen=True, slots=True)
-class SeedScore:
-    """One run of a cell: a dot."""
-
-    seed: int
-    run_id: str
-    update: int
-    value: float
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One cell of the plan on one benchmark."""
-
-    benchmark: str
-    label: str
-    method: str
-    is_control: bool
-    is_baseline: bool
-    axes: str
-    """The cell's place on the plan's axes, as JSON text."""
-    seeds: tuple[SeedScore, ...]
-    n_seeds: int
-    n_planned: int
-    """Seeds the plan asks for; the rest is in ``Comparison.excluded``."""
-    n_problems: int
-    mean: float
-    """Mean over seeds of the mean over problems."""
-    interval: Interval | None
-    """Over seeds and problems (crossed bootstrap); None below three seeds."""
-    seed_t_interval: Interval | None
-    """Student's interval over the seeds' means alone, for comparison; None below three seeds."""
-    standard_error: float | None
-    """Over problems (clusters), of the mean over seeds: says nothing of other seeds."""
-    unscored_rate: float
-    cost: dict[str, float | None]
-    """Mean over seeds of the training cost at the evaluated checkpoint; keys COST_KEYS."""
-    delta: float | None
-    """Mean paired difference to the baseline, over seeds and the problems both were scored on."""
-    delta_interval: Interval | None
-    n_pairs: int
-    """Seeds with a baseline run to pair with."""
-    n_paired_problems: int
-    p_value: float | None
-    p_holm: float | None
-    """Adjusted for all comparisons of the table."""
-    rule: str | None
-    """How interval and p-value of the delta were made."""
-
-
-@dataclass(frozen=True, slots=True)
-class ExcludedRun:
-    """A planned run that is in no row, and why."""
-
-    benchmark: str
-    label: str
-    seed: int
-    run_id: str
-    status: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """A study's table with the rules it was made by."""
-
-    plan: str
-    plan_hash: str
-    split: str
-    metric: str
-    baseline: str
-    """Label of the baseline."""
-    rows: tuple[Row, ...]
-    excluded: tuple[ExcludedRun, ...]
-    confidence: float = CONFIDENCE
-    resamples: int = RESAMPLES
-    bootstrap_seed: int = BOOTSTRAP_SEED
-
-    def to_dict(self) -> dict[str, Any]:
-        """For ``--json``: plain dicts, lists and numbers."""
-        return asdict(self)
+"""Method of the run of the untrained model; as a baseline it means that run, whatever the plan calls it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,15 +66,16 @@ def compare(
     plan: str | None = None,
     benchmark: str | None = None,
     split: str = "test",
-    baseline: str = BASE,
+    baseline: str | None = None,
     metric: str = "accuracy",
 ) -> Comparison:
     """The table of one plan as it stands in the snapshot ``con``.
 
     ``plan`` None takes the plan recorded last, ``benchmark`` None all that its runs were evaluated on. Runs count
-    when they are done and their last evaluation is whole; all others are listed with the reason. The baseline is
-    paired by seed and problem; the untrained model ("base") is paired with every seed of the runs that start from it.
-    Raises CompareError for a name that is not there.
+    when they are done and their last evaluation is whole; all others are listed with the reason. ``baseline`` is a
+    label, or the key of a method that one label has; None takes the untrained model ("base") if the plan has a row of
+    it, else the table has no differences. The baseline is paired by seed and problem; the untrained model is paired
+    with every seed of the runs that start from it. Raises CompareError for a name that is not there or is not one.
     """
     if metric not in METRICS:
         raise CompareError(f"unknown metric {metric!r}{nearest(metric, METRICS)}")
@@ -180,7 +83,7 @@ def compare(
     benchmarks = find_benchmarks(con, plan, benchmark, split)
     rows: list[Row] = []
     excluded: list[ExcludedRun] = []
-    name = baseline
+    name: str | None = None
     for each in benchmarks:
         runs = _planned_runs(con, plan, each, split)
         name = _find_baseline(runs, baseline)
@@ -208,14 +111,20 @@ def _planned_runs(con: duckdb.DuckDBPyConnection, plan: str, benchmark: str, spl
     return [_Run(**dict(zip(names, row, strict=False)), cost=tuple(row[len(names) :])) for row in rows]
 
 
-def _find_baseline(runs: Sequence[_Run], baseline: str) -> str:
-    """The label meant by ``baseline``: a label as it is, or a method's key (case does not matter)."""
+def _find_baseline(runs: Sequence[_Run], baseline: str | None) -> str | None:
+    """The label meant by ``baseline``: a label, or a method's key (case does not matter); None for no baseline."""
     labels = list(dict.fromkeys(run.label for run in runs))
     if baseline in labels:
         return baseline
-    for run in runs:
-        if baseline.lower() in (run.label.lower(), run.method.lower()):
-            return run.label
+    wanted = (baseline or BASE).lower()
+    for names in ({run.label: run.label for run in runs}, {run.label: run.method for run in runs}):
+        meant = [label for label, name in names.items() if name.lower() == wanted]
+        if len(meant) > 1:
+            raise CompareError(f"baseline {wanted!r} may be any of {', '.join(map(repr, meant))}: name one of them")
+        if meant:
+            return meant[0]
+    if baseline is None:
+        return None
     raise CompareError(f"unknown baseline {baseline!r}{nearest(baseline, labels)}")
 
 
@@ -248,11 +157,11 @@ def _excluded(benchmark: str, split: str, run: _Run) -> ExcludedRun:
     return ExcludedRun(benchmark, run.label, run.seed, run.run_id, run.status, reason)
 
 
-def _rows(benchmark: str, runs: Sequence[_Run], scores: Mapping[str, Problems], baseline: str) -> list[Row]:
+def _rows(benchmark: str, runs: Sequence[_Run], scores: Mapping[str, Problems], baseline: str | None) -> list[Row]:
     cells: dict[tuple[str, str], list[_Run]] = defaultdict(list)
     for run in runs:
         cells[run.cell].append(run)
-    baselines = [run for run in runs if run.label == baseline and run.run_id in scores]
+    baselines = [run for run in runs if run.label == baseline]
     rows = []
     for cell in cells.values():
         counted = [run for run in cell if run.run_id in scores]
@@ -273,7 +182,7 @@ def _row(
     table, clusters = _table([scores[run.run_id] for run in runs])
     seed_means = np.nanmean(table, axis=1)
     answers = sum(run.n_answers for run in runs)
-    pairs = [] if is_baseline else _pairs(runs, baselines)
+    pairs = [] if is_baseline else [(a, b) for a, b in _pairs(runs, baselines) if b.run_id in scores]
     test, paired_problems = None, 0
     if pairs:
         differences, paired_clusters = _table([_difference(scores[a.run_id], scores[b.run_id]) for a, b in pairs])
@@ -299,6 +208,7 @@ def _row(
         n_problems=max(run.n_problems for run in runs),
         mean=mean,
         interval=seed_interval(table, clusters),
+        is_unanimous=unanimous_interval(table, clusters) is not None,
         seed_t_interval=t_interval(seed_means),
         standard_error=standard_error(np.nanmean(table, axis=0), clusters),
         unscored_rate=sum(run.n_unscored for run in runs) / answers if answers else 0.0,
@@ -314,15 +224,22 @@ def _row(
 
 
 def _pairs(runs: Sequence[_Run], baselines: Sequence[_Run]) -> list[tuple[_Run, _Run]]:
-    """Each run with the baseline run it is measured against: the untrained model it starts from, or the same seed."""
-    by_id = {run.run_id: run for run in baselines}
-    by_seed = {run.seed: run for run in baselines}
-    pairs = []
-    for run in runs:
-        partner = by_id.get(run.base_run_id or "") or by_seed.get(run.seed)
-        if partner is not None:
-            pairs.append((run, partner))
-    return pairs
+    """Each run with the planned baseline run to measure it against; a run without exactly one such has no pair."""
+    return [(run, partner) for run in runs if (partner := _partner(run, baselines)) is not None]
+
+
+def _partner(run: _Run, baselines: Sequence[_Run]) -> _Run | None:
+    """The untrained model that ``run`` starts from, and no other; of a trained baseline the run of the same seed.
+
+    A baseline with several cells on the plan's axes gives the cell at the run's own place.
+    """
+    trained = [other for other in baselines if other.method != BASE]
+    if len(trained) < len(baselines):
+        return next((other for other in baselines if other.run_id == run.base_run_id), None)
+    same_seed = [other for other in trained if other.seed == run.seed]
+    same_place = [other for other in same_seed if other.axes == run.axes]
+    found = same_seed if len(same_seed) == 1 else same_place
+    return found[0] if found else None
 
 
 def _difference(scores: Problems, baseline: Problems) -> Problems:

@@ -9,7 +9,7 @@ import numpy as np
 
 from evaluation.names import nearest
 from evaluation.results.plans import METRICS, CompareError, find_plan
-from evaluation.statistics import CONFIDENCE, FEWEST_SEEDS, bootstrap_means, mean_over_seeds
+from evaluation.statistics import mean_over_seeds, seed_interval
 
 if TYPE_CHECKING:
     import duckdb
@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 BAND_RESAMPLES = 2_000
 """A page draws a hundred points at once; the table's intervals use more."""
 
-X_AXES = ("update", "rollout_tokens", "trained_tokens", "teacher_tokens", "wall_seconds", "gpu_seconds", "flop")
-"""What a curve may be drawn over. At one update a cell's value is the mean over its seeds."""
+COST_AXES = ("rollout_tokens", "trained_tokens", "teacher_tokens", "wall_seconds", "gpu_seconds", "flop")
+"""Costs that a curve may be drawn over. At one update a cell's value is the mean over its seeds."""
+X_AXES = ("update", *COST_AXES)
+"""What a curve may be drawn over."""
 
 
 def learning_curves(
@@ -36,7 +38,7 @@ def learning_curves(
         raise CompareError(f"unknown metric {metric!r}{nearest(metric, METRICS)}")
     plan, _ = find_plan(con, plan)
     chosen = {"plan": plan, "benchmark": benchmark, "split": split}
-    costs = ", ".join(f"avg(v.{axis}) AS {axis}" for axis in X_AXES if axis != "update")
+    costs = ", ".join(f"avg(v.{axis}) AS {axis}" for axis in COST_AXES)
     points = con.execute(
         f"""
         SELECT c.position, c.label, c.axes, c.method, c.is_control, v.update,
@@ -95,11 +97,8 @@ class _ProblemScores:
         mean = mean_over_seeds(table) if rows else None
         if mean is None:
             return np.nan, np.nan, np.nan
-        if len(rows) < FEWEST_SEEDS:
-            return mean, np.nan, np.nan
-        means = bootstrap_means(table, self.clusters, resample_seeds=True, resamples=BAND_RESAMPLES)
-        low, high = np.nanquantile(means, [0.5 - CONFIDENCE / 2, 0.5 + CONFIDENCE / 2])
-        return mean, float(low), float(high)
+        band = seed_interval(table, self.clusters, resamples=BAND_RESAMPLES)
+        return (mean, band.low, band.high) if band else (mean, np.nan, np.nan)
 
 
 _POINTS = """

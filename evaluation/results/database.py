@@ -87,6 +87,8 @@ def _views_sha256() -> str:
 
 
 def _create_views(con: duckdb.DuckDBPyConnection) -> None:
+    for (view,) in con.execute("SELECT view_name FROM duckdb_views() WHERE NOT internal").fetchall():
+        con.execute(f"DROP VIEW {view}")  # another version may have had more
     con.execute(_text("views.sql"))
     _comment(con)
     con.execute("UPDATE schema_version SET views_sha256 = ?, revision = revision + 1", [_views_sha256()])

@@ -52,7 +52,7 @@ def settle(con: duckdb.DuckDBPyConnection) -> None:
         if table == "step_costs" and table in pending:
             _mark_metrics(con)
     if "grades" in pending:
-        # Of several graders' judgements the one written last counts: `stillroom regrade` appends.
+        # Of several judgements of an answer the one written last counts: a later grade supersedes.
         newest = "superseded, written_at DESC, attempt DESC, writer DESC, seq DESC"
         _mark(con, "grades", "is_current", f"row_number() OVER (PARTITION BY run_id, answer_key ORDER BY {newest}) = 1")
     scored = sorted({run for table in SCORED_FROM for run in pending.get(table, [])})

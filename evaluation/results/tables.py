@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from evaluation.results.compare import Comparison, Row
+from evaluation.results.comparison import Comparison, Row
 from evaluation.results.records import COST_KEYS
 from evaluation.statistics import FEWEST_SEEDS, Interval
 
@@ -101,9 +101,17 @@ def footnotes(comparison: Comparison) -> list[str]:
     notes = [
         f"[low, high]: {percent} % interval over seeds and problems ({comparison.resamples:,} resamples); fewer than "
         f"{FEWEST_SEEDS} seeds: the seeds' values, no interval.",
-        f"Δ: paired difference to {comparison.baseline} on the same problems, in points. p: paired test, adjusted "
+        "No baseline: name one with --baseline."
+        if comparison.baseline is None
+        else f"Δ: paired difference to {comparison.baseline} on the same problems, in points. p: paired test, adjusted "
         f"(Holm) for the comparisons in this table; * below {SIGNIFICANT}.",
     ]
+    unanimous = [row.label for row in comparison.rows if row.is_unanimous and row.interval]
+    if unanimous:
+        notes.append(
+            f"Wilson's interval over problems, for every scored answer is wrong or every one is right: "
+            f"{', '.join(dict.fromkeys(unanimous))}."
+        )
     problems: dict[str, set[int]] = {}
     for row in comparison.rows:
         problems.setdefault(row.benchmark, set()).add(row.n_problems)
@@ -148,7 +156,7 @@ def _columns(comparison: Comparison) -> list[_Column]:
         *([_Column("benchmark", lambda row: row.benchmark, is_text=True)] if several else []),
         _Column("seeds", _seeds),
         _Column(f"{_metric(comparison)} %", _score),
-        _Column(f"Δ {comparison.baseline}", _delta),
+        _Column("Δ" if comparison.baseline is None else f"Δ {comparison.baseline}", _delta),
         _Column("p", _p),
         _Column("rollout tokens", lambda row: _count(row.cost["rollout_tokens"])),
         _Column("reference tokens", lambda row: _count(row.cost["reference_tokens"]), always=False),

@@ -43,7 +43,7 @@ CREATE OR REPLACE VIEW processes AS
 SELECT run_id, role, host, pid, writer, kinds, lines, bad_lines, first_at, last_at
 FROM ledger;
 
--- The answers with the judgement that counts now: the one written last, so that a regrade replaces an older grade.
+-- The answers with the judgement that counts now: the one written last, so that a later grade supersedes an older one.
 CREATE OR REPLACE VIEW graded_answers AS
 SELECT
     a.run_id, a.update, a.benchmark, a.split, a.problem_id, a.sample_index,
@@ -68,8 +68,10 @@ FROM (
         count(*) FILTER (verdict = 'pass') AS n_passed,
         sum(fixed(score)) FILTER (verdict <> 'not_scored') AS score,
         count(score) FILTER (verdict <> 'not_scored') AS n_score,
-        avg((lenient = 'pass')::INTEGER) FILTER (lenient <> 'not_scored') AS lenient_accuracy,
-        avg(well_formed::INTEGER) AS format_rate,
+        avg((lenient = 'pass')::INTEGER) FILTER (verdict <> 'not_scored' AND lenient <> 'not_scored')
+            AS lenient_accuracy,
+        avg(well_formed::INTEGER) FILTER (verdict <> 'not_scored') AS format_rate,
+        -- What was generated, judged or not.
         avg((finish_reason = 'length')::INTEGER) AS truncated_rate,
         avg(completion_tokens) AS completion_tokens
     FROM graded_answers
@@ -156,12 +158,14 @@ JOIN (
 ) USING (run_id, update, benchmark, split)
 GROUP BY run_id, update, benchmark, split, k;
 
+-- Events are in the order of their sequence, which goes on from attempt to attempt. Clocks do not decide: a run may be
+-- resumed on a host whose clock is behind.
 CREATE OR REPLACE VIEW run_status AS
 SELECT
     run_id,
-    arg_max(status, (happened_at, attempt, sequence, written_at)) AS status,
-    max(happened_at) AS status_at,
-    arg_max(coalesce(error, ''), (happened_at, attempt, sequence, written_at)) AS error,
+    arg_max(status, (sequence, attempt, written_at, writer, seq)) AS status,
+    arg_max(happened_at, (sequence, attempt, written_at, writer, seq)) AS status_at,
+    arg_max(coalesce(error, ''), (sequence, attempt, written_at, writer, seq)) AS error,
     max(attempt) AS attempts
 FROM run_events
 GROUP BY run_id;
@@ -239,21 +243,6 @@ JOIN run_labels r USING (run_id)
 LEFT JOIN (SELECT run_id, max(update) AS trained_updates FROM latest_step_costs GROUP BY run_id) d USING (run_id)
 WHERE s.complete AND r.status = 'done'
 QUALIFY s.update = max(s.update) OVER (PARTITION BY s.run_id, s.benchmark, s.split);
-
--- The checkpoint is chosen on the validation split alone (the earliest of equals); the test score is then read there.
-CREATE OR REPLACE VIEW validation_selected_scores AS
-SELECT
-    r.plan, r.label, r.is_control, r.method, r.model, r.seed, r.base_run_id,
-    v.accuracy AS validation_accuracy, v.n_candidates,
-    t.* EXCLUDE (complete)
-FROM (
-    SELECT *, count(*) OVER (PARTITION BY run_id, benchmark) AS n_candidates
-    FROM scores WHERE split = 'validation' AND complete AND accuracy IS NOT NULL
-    QUALIFY row_number() OVER (PARTITION BY run_id, benchmark ORDER BY accuracy DESC, update) = 1
-) v
-JOIN scores t ON t.run_id = v.run_id AND t.benchmark = v.benchmark AND t.update = v.update AND t.split = 'test'
-JOIN run_labels r ON r.run_id = v.run_id
-WHERE t.complete AND r.status = 'done';
 
 -- Scores along training. Update 0 of a run that did not evaluate its start is read from the untrained model's run.
 CREATE OR REPLACE VIEW curves AS

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
 from typing import Any
 
 import numpy as np
@@ -14,11 +13,10 @@ from scipy import stats
 
 from dashboard import frames
 from dashboard.escaping import plain
-from evaluation.results.compare import Comparison, Row, SeedScore
+from evaluation.results.comparison import Comparison, Row, SeedScore
+from evaluation.results.curves import COST_AXES
 from evaluation.results.query import QueryResult
 from evaluation.statistics import Interval
-
-NOW = datetime(2026, 1, 1, 12)
 
 
 def row(label: str, values: list[float], **changed: Any) -> Row:
@@ -36,6 +34,7 @@ def row(label: str, values: list[float], **changed: Any) -> Row:
         "n_problems": 50,
         "mean": float(np.mean(values)),
         "interval": Interval(0.5, 0.7) if len(values) >= 3 else None,
+        "is_unanimous": False,
         "seed_t_interval": None,
         "standard_error": 0.01,
         "unscored_rate": 0.04,
@@ -100,7 +99,7 @@ def points(values: Mapping[int, Sequence[float | None]]) -> pd.DataFrame:
     """update -> a value a seed, as rows of one metric."""
     rows = [
         {"name": "A", "is_base": False, "seed": s, "run_id": f"r{s}", "update": u, "value": v}
-        | {cost: float(u * 10 + s) for cost in frames.COSTS}
+        | {cost: float(u * 10 + s) for cost in COST_AXES}
         for u, seeds in values.items()
         for s, v in enumerate(seeds)
     ]
@@ -128,37 +127,6 @@ def test_points_without_a_place_are_counted() -> None:
     frame = pd.DataFrame({"gpu_seconds": [None, 1.0, None], "mean": [1, 2, 3]})
     placed, missing = frames.split_unplaced(frame, "gpu_seconds")
     assert list(placed["mean"]) == [2] and missing == 2
-
-
-def run(**changed: Any) -> dict[str, object]:
-    given = {
-        "run_id": "r",
-        "label": "A",
-        "seed": 0,
-        "status": "done",
-        "error": None,
-        "last_activity": NOW,
-        "answers": 100,
-    }
-    return given | {"unscored_rate": 0.0, "non_finite_metrics": 0, "bad_lines": 0} | changed
-
-
-@pytest.mark.parametrize(
-    ("changed", "what"),
-    [
-        ({}, []),
-        ({"status": "failed", "error": "out of memory"}, ["failed"]),
-        ({"status": "running", "last_activity": NOW - timedelta(seconds=601)}, ["quiet"]),
-        ({"status": "running", "last_activity": NOW - timedelta(seconds=599)}, []),
-        ({"status": "done", "last_activity": NOW - timedelta(days=9)}, []),
-        ({"unscored_rate": 0.021}, ["unscored answers"]),
-        ({"unscored_rate": 0.02}, []),
-        ({"unscored_rate": float("nan"), "answers": 0}, []),
-        ({"non_finite_metrics": 1, "bad_lines": 2}, ["not finite", "unreadable records"]),
-    ],
-)
-def test_health(changed: dict, what: list[str]) -> None:
-    assert list(frames.health(pd.DataFrame([run(**changed)]), NOW)["what"]) == what
 
 
 @pytest.mark.parametrize(

@@ -136,6 +136,21 @@ def test_leaderboard_against_another_baseline(open_page: Open, store: Path) -> N
     assert value(rows, "OPSD", "delta") == pytest.approx(value(rows, "OPSD", "score") - value(rows, "SFT", "score"))
 
 
+def test_leaderboard_of_a_plan_without_the_untrained_model(open_page: Open, tmp_path: Path) -> None:
+    study = Study(updates=2, every=2, problems=6, cells=CELLS[:2])
+    for cell in study.cells:
+        for seed in study.seeds:
+            write_run(tmp_path, study, cell, seed)
+    ingest(tmp_path)
+    app = open_page(tmp_path, "leaderboard")
+    assert not app.exception and not app.warning and app.query_params["baseline"] == ""
+    rows = table(app, "score", "delta")
+    assert set(rows["role"]) == {""} and rows["delta"].isna().all() and rows["p_holm"].isna().all()
+    assert "No baseline" in texts(app)
+    app.selectbox(key="choice baseline").select("GRPO").run()
+    assert list(table(app, "score", "delta")["role"]) == ["", "baseline"] and app.query_params["baseline"] == "GRPO"
+
+
 def test_leaderboard_leads_from_a_number_to_its_runs(open_page: Open, store: Path) -> None:
     app = open_page(store, "leaderboard", plan="demo", row="OPSD")
     labels = link_labels(app)
@@ -219,6 +234,14 @@ def test_answers_are_the_rows_behind_the_score(open_page: Open, store: Path) -> 
     assert list(answers["completion"]) == expected
     assert list(answers["expected"]) == [str(p + 1) for p in range(24) for _ in range(2)]
     assert f"Accuracy {right.mean():.1%}" in texts(app)
+
+
+def test_answers_of_which_none_was_scored(open_page: Open, tmp_path: Path) -> None:
+    study = Study(seeds=(0,), problems=3, unscored_rate=1.0)
+    write_base(tmp_path, study)
+    ingest(tmp_path)
+    said = texts(open_page(tmp_path, "run", run=base_run_id(study), show="answers"))
+    assert "Accuracy –: the mean" in said and "6 not scored" in said and "nan" not in said
 
 
 def test_answers_by_verdict_and_one_read_whole(open_page: Open, store: Path) -> None:

@@ -20,6 +20,7 @@ from tests.dashboard.seen import open_databases
 from tests.evaluation.results.factory import CELLS, Study, base_run_id, write_base, write_run
 
 PARAMETERS = {
+    "share": 0.2,
     "plan": "demo",
     "metric": "loss",
     "run_id": "demo-opsd-0",

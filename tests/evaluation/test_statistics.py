@@ -48,27 +48,7 @@ def test_pass_at_k_and_pass_hat_k_equal_the_enumeration_of_all_draws(n: int, dat
 def test_pass_at_k_grows_with_k_and_one_sample_a_problem_gives_none() -> None:
     values = [s.pass_at_k(16, 3, k) or 0.0 for k in range(1, 17)]
     assert values == sorted(values) and values[-1] == 1.0
-    # Mistaking the number of problems for the samples of a problem would give 1 - C(900,10)/C(1000,10) = 0.65.
-    assert s.mean_pass_at_k([1] * 1000, [1] * 100 + [0] * 900, 10) == s.Mean(None, 0, 1000)
-
-
-def test_means_leave_out_what_was_not_scored_and_say_so() -> None:
-    assert s.average_at_k([2, 0, 4], [1, 0, 1]) == s.Mean(0.375, 2, 1)  # (1/2 + 1/4) / 2
-    assert s.mean_pass_at_k([4, 1], [1, 1], 2) == s.Mean(0.5, 1, 1)
-    assert s.mean_pass_hat_k([4, 1], [2, 1], 2) == s.Mean(1 / 6, 1, 1)
-    assert s.average_at_k([], []) == s.Mean(None, 0, 0)
-
-
-def test_majority_vote() -> None:
-    assert s.maj_at_k(["7", "7", "3"], [True, True, False], 3) == 1.0
-    assert s.maj_at_k(["7", "3", "3"], [True, False, False], 3) == 0.0
-    assert s.maj_at_k(["7", "3"], [True, False], 2) == 0.5  # a tie: either half of the time
-    assert s.maj_at_k([None, None, "7"], [False, False, True], 3) == 1.0  # no answer, no vote
-    assert s.maj_at_k([None], [False], 1) == 0.0
-    assert s.maj_at_k(["7", "3", "3"], [True, None, None], 2) is None  # one scored answer is not two
-    assert s.maj_at_k(["3", "7", "7"], [None, True, True], 2) == 1.0
-    with pytest.raises(ValueError, match="at least 1"):
-        s.maj_at_k([], [], 0)
+    assert s.pass_at_k(1, 1, 10) is None
 
 
 def test_standard_error_is_that_of_the_mean() -> None:
@@ -164,6 +144,43 @@ def test_bootstrap_is_deterministic_and_refuses_an_empty_table() -> None:
     assert s.seed_interval(table) == s.seed_interval(table.copy())
     with pytest.raises(ValueError, match="no problem has a score"):
         s.bootstrap_means([[np.nan]], resample_seeds=False)
+
+
+@pytest.mark.parametrize("units", [5, 300, 70_000])
+def test_draws_are_the_same_kept_or_not_and_hold_any_count(units: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The narrow type holds even a draw of one unit every time, and memory changes no number."""
+    table = np.random.default_rng(10).random((3, units))
+    kept = s.bootstrap_means(table, resample_seeds=True, resamples=700 if units < 1000 else 20)
+    monkeypatch.setattr(s, "KEPT_BYTES", 0)
+    anew = s.bootstrap_means(table, resample_seeds=True, resamples=700 if units < 1000 else 20)
+    assert kept.tobytes() == anew.tobytes()
+    pieces = list(s._draws(20, units, 0))
+    assert all((piece.sum(1, dtype=int) == units).all() for piece in pieces)
+    assert np.iinfo(pieces[0].dtype).max >= units
+
+
+def test_kept_draws_are_bounded() -> None:
+    s._kept_draws.cache_clear()
+    s.bootstrap_means(np.zeros((1, 5_000)), resample_seeds=False)  # 10,000 x 5,000 x 2 bytes are more than is kept
+    assert s._kept_draws.cache_info().currsize == 0
+    for units in (10, 11, 12):
+        s.bootstrap_means(np.zeros((1, units)), resample_seeds=False, resamples=10)
+    assert s._kept_draws.cache_info().currsize == 2
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0])
+def test_unanimous_answers_have_wilsons_interval_over_problems(value: float) -> None:
+    table = np.full((3, 200), value)
+    table[1, :50] = np.nan
+    table[:, 199] = np.nan  # scored by nobody: no problem of the interval
+    expected = stats.binomtest(int(199 * value), 199).proportion_ci(0.95, method="wilson")
+    interval = s.seed_interval(table)
+    assert interval is not None and (interval.low, interval.high) == pytest.approx((expected.low, expected.high))
+    assert s.seed_interval(table, [f"passage {i % 20}" for i in range(200)]) == s.wilson_interval(int(20 * value), 20)
+    assert s.seed_interval(table[:2]) is None
+    table[0, 0] = 0.5
+    assert s.unanimous_interval(table) is None and s.seed_interval(table) != interval
+    assert s.unanimous_interval(np.full((3, 4), np.nan)) is None
 
 
 def test_no_interval_below_three_seeds() -> None:

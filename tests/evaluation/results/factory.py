@@ -65,7 +65,12 @@ class Study:
     unscored_rate: float = 0.0
     rollouts: int = 4
     """Rollouts an update that are recorded."""
-    host_seed: int = 0
+    unscored_rollouts: int = 0
+    """Rollouts of every update that the grader could not score."""
+    entropies: tuple[float, float] | None = None
+    """The student's entropy in the first and in the second half of the updates; None leaves the metric out."""
+    infinite_divergences: int = 0
+    """Updates, counted from the first, at which the divergence was not finite."""
 
 
 def run_id(study: Study, cell: Cell, seed: int) -> str:
@@ -120,7 +125,11 @@ def write_run(store: Path, study: Study, cell: Cell, seed: int, *, attempt: int 
                     run_id=name,
                     update=update,
                     segment=(update - 1) // study.every,
-                    metrics={"loss": float(2.0 - share + 0.01 * rng.standard_normal()), "reward": accuracy},
+                    metrics={
+                        "loss": float(2.0 - share + 0.01 * rng.standard_normal()),
+                        "reward": accuracy,
+                        **_trouble(study, update),
+                    },
                     cost=cost_at(study, update),
                     at=START + update,
                 )
@@ -197,6 +206,16 @@ def write_evaluation(
         )
 
 
+def _trouble(study: Study, update: int) -> dict[str, float | None]:
+    """The metrics that tell of trouble in training, where the study has some."""
+    metrics: dict[str, float | None] = {}
+    if study.entropies:
+        metrics["entropy/student"] = study.entropies[0 if update <= study.updates / 2 else 1]
+    if study.infinite_divergences:
+        metrics["divergence/distill/forward_kl_exact"] = None if update <= study.infinite_divergences else 0.5
+    return metrics
+
+
 def _grade(answer: AnswerRecord, right: bool, unscored: bool) -> GradeRecord:
     verdict = "not_scored" if unscored else "pass" if right else "fail"
     return GradeRecord(
@@ -250,6 +269,7 @@ def _write_plan(
 def _write_rollouts(spool: Spool, study: Study, name: str, update: int, rng: np.random.Generator) -> None:
     for index in range(study.rollouts):
         passed = rng.random() < 0.5
+        scored = index >= study.unscored_rollouts
         spool.append(
             RolloutRecord(
                 run_id=name,
@@ -260,7 +280,7 @@ def _write_rollouts(spool: Spool, study: Study, name: str, update: int, rng: np.
                 prompt_tokens=3,
                 completion_tokens=5,
                 truncated=False,
-                verdict="pass" if passed else "fail",
-                score=float(passed),
+                verdict=("pass" if passed else "fail") if scored else "not_scored",
+                score=float(passed) if scored else None,
             )
         )

@@ -13,10 +13,11 @@ import pytest
 from rich.console import Console
 
 from evaluation import statistics
-from evaluation.results import compare as module
-from evaluation.results.compare import CompareError, compare, learning_curves, seed_curves
+from evaluation.results.compare import compare
+from evaluation.results.curves import learning_curves, seed_curves
 from evaluation.results.ingest import ingest
-from evaluation.results.records import PlanCell
+from evaluation.results.plans import CompareError
+from evaluation.results.records import PlanCell, RunEvent
 from evaluation.results.snapshot import open_snapshot
 from evaluation.results.spool import Spool
 from evaluation.results.tables import footnotes, render, to_csv, to_markdown
@@ -39,6 +40,8 @@ STUDY = Study(problems=40)
 @pytest.fixture(scope="module")
 def con(tmp_path_factory: pytest.TempPathFactory):
     store = tmp_path_factory.mktemp("store")
+    hints = (Cell("OPSD, a hint", "opsd", 0.6), Cell("OPSD, none", "opsd", 0.5))
+    write_study(store, Study(plan="demo-hints", cells=hints, seeds=(0,), problems=4), ingested=False)
     write_study(store, STUDY)
     with open_snapshot(store) as connection:
         yield connection
@@ -122,6 +125,108 @@ def test_pairs_are_of_one_seed(tmp_path: Path) -> None:
     a, b = (truth(study, cell)[:, order] for cell in study.cells)
     assert row.p_value == statistics.paired_test(a - b).p_value
     assert row.p_value != statistics.paired_test(a - b[::-1]).p_value
+
+
+@pytest.mark.parametrize("baseline", [None, "base", "BASE", "Base"])
+def test_the_untrained_model_is_the_baseline_unless_another_is_named(con, baseline: str | None) -> None:
+    assert compare(con, baseline=baseline) == compare(con, baseline="Base")
+
+
+def test_a_method_that_several_cells_have_is_no_baseline(con) -> None:
+    with pytest.raises(CompareError, match="baseline 'opsd' may be any of") as error:
+        compare(con, baseline="Opsd", plan="demo-hints")
+    assert "'OPSD, a hint', 'OPSD, none': name one of them" in str(error.value)
+    assert compare(con, baseline="OPSD, none", plan="demo-hints").baseline == "OPSD, none"
+    assert compare(con, baseline="opsd").baseline == "OPSD"  # one label is called so, whatever has the method
+
+
+def test_a_plan_without_the_untrained_model_has_no_differences_until_a_baseline_is_named(tmp_path: Path) -> None:
+    study = Study(problems=24, cells=CELLS[:2])
+    for cell in study.cells:
+        for seed in study.seeds:
+            write_run(tmp_path, study, cell, seed)
+    ingest(tmp_path)
+    with open_snapshot(tmp_path) as con:
+        table = compare(con)
+        assert table.baseline is None
+        assert [(row.label, row.is_baseline, row.delta, row.p_holm) for row in table.rows] == [
+            ("SFT", False, None, None),
+            ("GRPO", False, None, None),
+        ]
+        with pytest.raises(CompareError, match="unknown baseline 'base'"):
+            compare(con, baseline="base")
+        named = compare(con, baseline="grpo").rows
+    assert "No baseline: name one with --baseline." in footnotes(table) and "None" not in to_markdown(table)
+    lines = [line.split(" | ") for line in to_markdown(table).splitlines() if line.startswith("| ")]
+    place = lines[0].index("Δ")
+    assert [line[place : place + 2] for line in lines] == [["Δ", "p"], ["--:", "--:"], ["–", "–"], ["–", "–"]]
+    assert next(csv.DictReader(io.StringIO(to_csv(table))))["baseline"] == ""
+    assert named[0].delta == pytest.approx((truth(study, CELLS[0]) - truth(study, CELLS[1])).mean(), abs=1e-12)
+
+
+def test_a_run_is_paired_with_its_own_untrained_model_and_no_other(tmp_path: Path) -> None:
+    """The run's own base run failed; another base run of the same plan and seed is no stand-in."""
+    study = Study(problems=24, cells=(Cell("OPSD", "opsd", 0.8),))
+    other = replace(study, plan="other")
+    for base in (study, other):
+        write_base(tmp_path, base)
+    for seed in study.seeds:
+        write_run(tmp_path, study, study.cells[0], seed)
+    with Spool(tmp_path / "runs" / base_run_id(study), role="driver", attempt=2) as spool:
+        spool.append(RunEvent(base_run_id(study), 4, "failed", 1.0, "lost"))
+    with Spool(tmp_path / "runs" / "cells", role="driver", attempt=1) as spool:
+        model = {"model": "other"}
+        spool.append(PlanCell(base_run_id(other), "demo", study.plan_hash, 0, "Base", False, None, {}, model, ()))
+    ingest(tmp_path)
+    with open_snapshot(tmp_path) as con:
+        table = compare(con, plan="demo")
+    assert [(row.label, row.is_baseline) for row in table.rows] == [("Base", True), ("OPSD", False)]
+    assert (table.rows[1].n_pairs, table.rows[1].delta) == (0, None)
+
+
+def test_a_baseline_on_an_axis_is_paired_at_the_same_place(tmp_path: Path) -> None:
+    """GRPO and OPSD on two models: each OPSD is measured against GRPO on its own model, or against nothing."""
+    cells = [(label, model) for label in ("GRPO", "OPSD") for model in ("a", "b")]
+    with Spool(tmp_path / "runs" / "cells", role="driver", attempt=1) as spool:
+        for position, (label, model) in enumerate(cells):
+            failed = (label, model) == ("GRPO", "b")
+            cell = Cell(label, label.lower(), 0.5, statuses=("running", "failed") if failed else ("running", "done"))
+            own = Study(plan=f"on-{model}", problems=24, cells=(cell,))
+            for seed in own.seeds:
+                name = write_run(tmp_path, own, cell, seed)
+                spool.append(PlanCell(name, "both", "h", position, label, False, None, {}, {"model": model}, ()))
+    ingest(tmp_path)
+    with open_snapshot(tmp_path) as con:
+        rows = compare(con, plan="both", baseline="GRPO").rows
+    found = {(row.label, json.loads(row.axes)["model"]): row for row in rows}
+    assert set(found) == {("GRPO", "a"), ("OPSD", "a"), ("OPSD", "b")}
+    assert (found["OPSD", "a"].n_pairs, found["OPSD", "b"].n_pairs, found["OPSD", "b"].delta) == (3, 0, None)
+
+
+def test_a_control_that_is_always_wrong_has_wilsons_interval(tmp_path: Path) -> None:
+    study = Study(problems=24, cells=(Cell("never", "a", 0.0, is_control=True), Cell("always", "b", 1.0)))
+    write_study(tmp_path, study)
+    with open_snapshot(tmp_path) as con:
+        table = compare(con)
+        curves = learning_curves(con, None, "addition")
+    z = 1.959963984540054
+    reach = z * z / (24 + z * z)  # Wilson's other end for 0 of n
+    never, always = table.rows[1:]
+    assert bounds(never.interval) == (0.0, pytest.approx(reach)) and bounds(always.interval) == (
+        pytest.approx(1 - reach),
+        1.0,
+    )
+    assert [row.is_unanimous for row in table.rows] == [False, True, True]
+    (note,) = [note for note in footnotes(table) if "Wilson" in note]
+    assert note.endswith("is right: never, always.")
+    end = curves[(curves["label"] == "never") & (curves["update"] == 20)].iloc[0]
+    assert (end["low"], end["high"]) == (0.0, pytest.approx(reach))
+
+
+def test_rules_say_what_a_p_value_leaves_out(con) -> None:
+    assert "p is approximate when few seeds lie far apart" in "\n".join(footnotes(compare(con)))
+    few = statistics.paired_test(np.ones((3, 5)))
+    assert few.rule.endswith("its p says nothing of other seeds")
 
 
 def test_the_same_table_every_time(con) -> None:
@@ -329,4 +434,3 @@ def test_curves_of_running_runs_count_as_far_as_they_got(tmp_path: Path) -> None
         with pytest.raises(CompareError, match="unknown metric"):
             learning_curves(con, None, "addition", metric="loss")
         assert learning_curves(con, None, "no such benchmark").empty
-    assert module.learning_curves is learning_curves

@@ -10,6 +10,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
+from evaluation.results import spool as spool_module
 from evaluation.results.ingest import ingest, rebuild
 from evaluation.results.records import GradeRecord, RunEvent, StepRecord
 from evaluation.results.settle import KEYS, STORED
@@ -166,7 +167,7 @@ def test_extreme_values_that_are_facts_are_taken(tmp_path: Path) -> None:
 def test_absurd_scores_stop_nothing(tmp_path: Path) -> None:
     study = Study(cells=(), problems=3, samples=1)
     write_base(tmp_path, study)
-    with Spool(tmp_path / "runs" / "demo-base", role="regrade", attempt=1) as spool:
+    with Spool(tmp_path / "runs" / "demo-base", role="grader", attempt=1) as spool:
         for problem, score in enumerate([1e300, -1e300, 0.5]):
             key = f"0/addition/test/p{problem}/0"
             spool.append(GradeRecord("demo-base", key, "judge", "1", "pass", score, None, None, None, None))
@@ -240,12 +241,12 @@ def test_an_evaluation_redone_after_a_crash_counts_once(tmp_path: Path) -> None:
     assert rows(tmp_path, "SELECT count(*) FROM latest_rollouts") == [(80,)]
 
 
-def test_a_regrade_replaces_the_judgement_and_keeps_the_old_one(tmp_path: Path) -> None:
+def test_a_later_grade_supersedes_the_judgement_and_keeps_the_old_one(tmp_path: Path) -> None:
     study = Study(cells=(), problems=4, samples=1, base_accuracy=0.0)
     write_base(tmp_path, study)
     ingest(tmp_path)
     assert rows(tmp_path, "SELECT accuracy FROM scores") == [(0.0,)]
-    with Spool(tmp_path / "runs" / "demo-base", role="regrade", attempt=1) as spool:
+    with Spool(tmp_path / "runs" / "demo-base", role="grader", attempt=1) as spool:
         for problem in range(2):
             key = f"0/addition/test/p{problem}/0"
             spool.append(GradeRecord("demo-base", key, "exact", "2", "pass", 1.0, "x", True, "pass", None))
@@ -341,10 +342,12 @@ def test_views_of_another_version_are_defined_again(tmp_path: Path) -> None:
     with duckdb.connect(str(tmp_path / "results.duckdb")) as con:
         con.execute("UPDATE schema_version SET views_sha256 = 'older'")
         con.execute("DROP VIEW curves")
+        con.execute("CREATE VIEW retired AS SELECT 1 AS one")
         con.execute("UPDATE problem_scores_stored SET n_passed = 99")
     report = ingest(tmp_path)
     assert not report.rebuilt and report.published and report.lines == 0
     assert rows(tmp_path, "SELECT count(*) FROM curves") == [(1,)]
+    assert rows(tmp_path, "SELECT count(*) FROM duckdb_views() WHERE view_name = 'retired'") == [(0,)]
     assert rows(tmp_path, "SELECT max(n_passed) FROM problem_scores")[0][0] <= 3
 
 
@@ -395,12 +398,24 @@ def test_the_ledger_names_the_processes(tmp_path: Path) -> None:
     assert rows(tmp_path, "SELECT processes FROM run_overview WHERE run_id = 'demo-opsd-0'") == [(1,)]
 
 
-def test_events_keep_their_order_across_attempts(tmp_path: Path) -> None:
+@pytest.mark.parametrize("clock", [20.0, -1000.0], ids=["clock goes on", "clock is behind"])
+def test_events_keep_their_order_across_attempts(tmp_path: Path, clock: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run resumed on a host whose clock is behind is what its last event says, whatever the times."""
     run = tmp_path / "runs" / "r"
+    monkeypatch.setattr(spool_module.time, "time", lambda: 10.0)
     with Spool(run, role="driver", attempt=1) as spool:
         for sequence, status in enumerate(["queued", "running", "failed"]):
             spool.append(RunEvent("r", sequence, status, 10.0 + sequence, "boom" if status == "failed" else None))
+    monkeypatch.setattr(spool_module.time, "time", lambda: clock)
     with Spool(run, role="driver", attempt=2) as spool:
-        spool.append(RunEvent("r", 0, "running", 20.0))
+        spool.append(RunEvent("r", 3, "running", clock))
+        ingest(tmp_path)
+        assert rows(tmp_path, "SELECT status, error, attempts FROM run_status") == [("running", "", 2)]
+        spool.append(RunEvent("r", 4, "done", clock + 1))
     ingest(tmp_path)
-    assert rows(tmp_path, "SELECT status, error, attempts FROM run_status") == [("running", "", 2)]
+    status = "SELECT status, error, attempts, epoch(status_at) FROM run_status"
+    assert rows(tmp_path, status) == [("done", "", 2, clock + 1)]
+    with Spool(run, role="driver", attempt=1) as spool:  # a plan recorded later queues what is done already
+        spool.append(RunEvent("r", 0, "queued", 99.0))
+    ingest(tmp_path)
+    assert rows(tmp_path, status) == [("done", "", 2, clock + 1)]

@@ -13,7 +13,7 @@ import pytest
 
 from evaluation import statistics
 from evaluation.results.ingest import ingest
-from evaluation.results.records import EvaluationRecord, PlanCell, RunEvent
+from evaluation.results.records import AnswerRecord, EvaluationRecord, GradeRecord, PlanCell, RunEvent
 from evaluation.results.snapshot import open_snapshot
 from evaluation.results.spool import Spool
 from tests.evaluation.results.factory import (
@@ -63,8 +63,8 @@ RUNS = [("demo-base", 0), ("demo-opsd-0", 10), ("demo-opsd-0", 20), ("demo-grpo-
 def test_scores_equal_the_statistics_of_the_raw_answers(con: duckdb.DuckDBPyConnection, run: str, update: int) -> None:
     problems = counts(con, run, update)
     n, c = [v[1] for v in problems.values()], [v[2] for v in problems.values()]
-    expected = statistics.average_at_k(n, c)
     shares = [passed / scored if scored else np.nan for scored, passed in zip(n, c, strict=True)]
+    accuracy = float(np.nanmean(shares))
     error = statistics.standard_error(shares, [v[3] for v in problems.values()])
     row = con.execute(
         "SELECT accuracy, standard_error, score, n_problems, n_scored_problems, n_answers, n_unscored, unscored_rate, "
@@ -72,11 +72,11 @@ def test_scores_equal_the_statistics_of_the_raw_answers(con: duckdb.DuckDBPyConn
         [run, update],
     ).fetchone()
     assert row is not None
-    assert row[0] == pytest.approx(expected.value, abs=1e-12)
+    assert row[0] == pytest.approx(accuracy, abs=1e-12)
     assert row[1] == pytest.approx(error, abs=1e-12)
-    assert row[2] == pytest.approx(expected.value, abs=1e-12)  # the factory's score is 1 for a pass, else 0
+    assert row[2] == pytest.approx(accuracy, abs=1e-12)  # the factory's score is 1 for a pass, else 0
     unscored = sum(v[0] - v[1] for v in problems.values())
-    assert row[3:] == (20, expected.n, 100, unscored, unscored / 100, 7, True, 5)
+    assert row[3:] == (20, sum(scored > 0 for scored in n), 100, unscored, unscored / 100, 7, True, 5)
     assert unscored > 0
 
 
@@ -103,10 +103,10 @@ def test_pass_at_k_equals_the_statistics(con: duckdb.DuckDBPyConnection, run: st
     ).fetchall()
     assert [row[0] for row in rows] == [1, 2, 4, 5]
     for k, at, hat, used, excluded in rows:
-        expected, all_right = statistics.mean_pass_at_k(n, c, k), statistics.mean_pass_hat_k(n, c, k)
-        assert (used, excluded) == (expected.n, expected.excluded)
-        assert at == pytest.approx(expected.value, abs=1e-12)
-        assert hat == pytest.approx(all_right.value, abs=1e-12)
+        known = [(scored, passed) for scored, passed in zip(n, c, strict=True) if scored >= k]
+        assert (used, excluded) == (len(known), len(n) - len(known))
+        assert at == pytest.approx(np.mean([statistics.pass_at_k(*each, k) or 0.0 for each in known]), abs=1e-12)
+        assert hat == pytest.approx(np.mean([statistics.pass_hat_k(*each, k) or 0.0 for each in known]), abs=1e-12)
     assert rows[-1][4] > 0  # some problems have an answer that was not scored
 
 
@@ -125,6 +125,27 @@ def test_not_scored_answers_move_no_accuracy(tmp_path: Path) -> None:
     assert whole[1:] == (0.0, 400, 400)
     assert part[1] == pytest.approx(0.1, abs=0.05) and part[3] == 400 - round(part[1] * 400)
     assert part[0] == pytest.approx(whole[0], abs=0.03)  # as wrong answers they would cost 5 points
+
+
+def test_what_judges_is_over_scored_answers_and_what_describes_generation_over_all(tmp_path: Path) -> None:
+    """Four answers of one problem; the last two were not scored, and one of them was cut."""
+    answers = [  # verdict, lenient, well_formed, finish_reason, tokens
+        ("pass", "pass", True, "stop", 2),
+        ("fail", "pass", False, "length", 4),
+        ("not_scored", "pass", True, "length", 6),
+        ("not_scored", None, None, "stop", 8),
+    ]
+    with Spool(tmp_path / "runs" / "r", role="evaluator", attempt=1) as spool:
+        for index, (verdict, lenient, well_formed, finish, tokens) in enumerate(answers):
+            answer = AnswerRecord("r", 0, "addition", "test", "p", index, 3, tokens, finish, "file", index)
+            score = None if verdict == "not_scored" else float(verdict == "pass")
+            spool.append(answer)
+            spool.append(GradeRecord("r", answer.key, "exact", "1", verdict, score, None, well_formed, lenient, None))
+    ingest(tmp_path)
+    columns = "accuracy, score, lenient_accuracy, format_rate, truncated_rate, completion_tokens, n_unscored"
+    with open_snapshot(tmp_path) as con:
+        for view in ("problem_scores", "scores"):
+            assert con.execute(f"SELECT {columns} FROM {view}").fetchall() == [(0.5, 0.5, 1.0, 0.5, 0.5, 5.0, 2)], view
 
 
 def test_an_evaluation_in_progress_is_not_a_score_yet(tmp_path: Path) -> None:
@@ -172,32 +193,6 @@ def test_final_scores_are_the_last_of_done_runs(tmp_path: Path) -> None:
         ("Failed", "failed", "the trainer ran out of memory", 20),
         ("Running", "running", None, 20),
     ]
-
-
-def test_validation_chooses_and_test_is_only_read(tmp_path: Path) -> None:
-    study = Study(cells=(Cell("OPSD", "opsd", 0.8),), seeds=(0,), splits=())
-    write_base(tmp_path, study)
-    run = write_run(tmp_path, study, study.cells[0], 0)
-    validation = {5: 0.4, 10: 0.9, 15: 0.9, 20: 0.5}
-    test = {5: 0.3, 10: 0.5, 15: 1.0, 20: 1.0}
-    big = {"problems": 200, "samples": 1}
-    with Spool(tmp_path / "runs" / run, role="evaluator", attempt=1) as spool:
-        for update in validation:
-            for split, accuracies in (("validation", validation), ("test", test)):
-                part = Study(splits=(split,), **big)
-                write_evaluation(tmp_path, spool, part, run, update=update, accuracy=accuracies[update], seed=0)
-    ingest(tmp_path)
-    with open_snapshot(tmp_path) as con:
-        scores = dict(con.execute("SELECT update, accuracy FROM scores WHERE split = 'validation'").fetchall())
-        best = max(scores.values())
-        chosen = min(update for update, accuracy in scores.items() if accuracy == best)
-        assert chosen in (10, 15)
-        row = con.execute(
-            "SELECT update, validation_accuracy, accuracy, n_candidates, split FROM validation_selected_scores"
-        ).fetchall()
-        there = con.execute("SELECT accuracy FROM scores WHERE split = 'test' AND update = ?", [chosen]).fetchone()
-    assert there is not None
-    assert row == [(chosen, best, there[0], 4, "test")]
 
 
 def test_curves_start_at_the_untrained_model(con: duckdb.DuckDBPyConnection) -> None:
