@@ -56,11 +56,11 @@ def print_outcome(outcome: StudyOutcome, settings: Settings, console: Console) -
         markup=False,
         soft_wrap=True,
     )
-    for run_id, error in outcome.failures.items():
-        console.print(f"failed: {run_id}: {error}", style="red", highlight=False, markup=False, soft_wrap=True)
     if outcome.stopped:
         console.print("Stopped on request. The same command goes on from here.", style="yellow")
         return
+    for run_id, error in outcome.failures.items():
+        console.print(f"failed: {run_id}: {error}", style="red", highlight=False, markup=False, soft_wrap=True)
     _print_next(plan.name, console)
 
 
@@ -80,7 +80,7 @@ def print_comparison(
     store: Path, plan: str | None, benchmark: str | None, split: str, baseline: str | None, form: str, console: Console
 ) -> None:
     """`stillroom compare` in one of FORMATS."""
-    from evaluation.results.compare import BASE, compare
+    from evaluation.results.compare import compare
     from evaluation.results.snapshot import open_snapshot
 
     if form not in FORMATS:
@@ -88,7 +88,7 @@ def print_comparison(
     with refusals():
         snapshot = open_snapshot(store)
         try:
-            comparison = compare(snapshot, plan=plan, benchmark=benchmark, split=split, baseline=baseline or BASE)
+            comparison = compare(snapshot, plan=plan, benchmark=benchmark, split=split, baseline=baseline)
         finally:
             snapshot.close()
     _print_comparison(comparison, form, console)

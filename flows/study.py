@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import signal
+from collections.abc import Generator
+
 from prefect import flow, tags, task
 from prefect.cache_policies import NO_CACHE
 
+from flows.cluster import current
 from flows.experiment import experiment
 from flows.tasks import thread_pool
 
@@ -16,7 +21,7 @@ def _run(run_id: str, run_dir: str) -> None:
 
 @flow(name="study", flow_run_name="{name}", persist_result=False, validate_parameters=False)
 def _study(name: str, runs: list[tuple[str, str]]) -> dict[str, str]:
-    with tags(f"study:{name}"):
+    with _stop_on_signals(), tags(f"study:{name}"):
         futures = {run_id: _run.submit(run_id, run_dir) for run_id, run_dir in runs}
         for future in futures.values():
             future.wait()
@@ -25,6 +30,24 @@ def _study(name: str, runs: list[tuple[str, str]]) -> dict[str, str]:
         if not future.state.is_completed():
             failures[run_id] = str(future.state.message or future.state.name)
     return failures
+
+
+@contextlib.contextmanager
+def _stop_on_signals() -> Generator[None]:
+    """Ctrl-C and SIGTERM end the workers first, so that every waiting thread returns; nothing saved is lost.
+
+    Set inside the flow: Prefect's own handler, set on its way in, raises in this thread and waits for the others.
+    """
+
+    def stop(number: int, frame: object) -> None:
+        current().interrupt()
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def study(name: str, workers: int, runs: list[tuple[str, str]]) -> dict[str, str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -139,22 +138,5 @@ def _run(plan: Plan, missing: list[PreparedRun]) -> tuple[dict[str, str], bool]:
     from flows.study import study
 
     workers = current().trainers + 1
-    with _stop_on_signals():
-        outcome = study(plan.name, workers, [(run.run_id, str(run.folder.path)) for run in missing])
+    outcome = study(plan.name, workers, [(run.run_id, str(run.folder.path)) for run in missing])
     return outcome, current().stopping
-
-
-@contextlib.contextmanager
-def _stop_on_signals() -> Generator[None]:
-    """Ctrl-C and SIGTERM end the workers first, so that every waiting thread returns; nothing saved is lost."""
-    from flows.cluster import current
-
-    def stop(number: int, frame: object) -> None:
-        current().interrupt()
-
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
