@@ -36,6 +36,12 @@ def infrastructure_faults() -> tuple[type[Exception], ...]:
     return (RayActorError, WorkerCrashedError, NodeDiedError, OutOfMemoryError)
 
 
+def reason(error: BaseException) -> str:
+    """What went wrong, in one line: of an error that crossed a process the original, without its stack."""
+    cause = getattr(error, "cause", None) or error
+    return f"{type(cause).__name__}: {(str(cause).strip() or 'no message').splitlines()[0]}"
+
+
 class Interrupted(RuntimeError):
     """The user asked to stop."""
 

@@ -8,7 +8,8 @@ from pathlib import Path
 OFFLINE_AND_QUIET = {
     "DO_NOT_TRACK": "1",
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
-    "PREFECT_LOGGING_LEVEL": "WARNING",
+    # Failures are recorded with the run and told in one line; Prefect would print each traceback several times.
+    "PREFECT_LOGGING_LEVEL": "CRITICAL",
     "PREFECT_LOGGING_SERVER_LEVEL": "CRITICAL",
     "PREFECT_CLI_PROMPT": "false",
     # The recorder's defaults lose task runs of short flows at exit.

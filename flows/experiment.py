@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from prefect.futures import PrefectFuture
 
 from evaluation.results.records import RunEvent
 from evaluation.results.spool import Spool
-from flows.cluster import current
+from flows.cluster import current, reason
 from flows.run_folder import RunFolder
 from flows.tasks import evaluate_segment, thread_pool, train_segment
 from training.checkpoints import SegmentReport
@@ -44,7 +45,8 @@ def experiment(run_id: str, run_dir: str) -> None:
                 summary = _train_and_evaluate(folder, attempt)
             except BaseException as error:
                 status = "stopped" if current().stopping else "failed"
-                spool.append(RunEvent(run_id, attempt * 2, status, time.time(), f"{type(error).__name__}: {error}"))
+                details = {"traceback": traceback.format_exc()}
+                spool.append(RunEvent(run_id, attempt * 2, status, time.time(), reason(error), details))
                 raise
             spool.append(RunEvent(run_id, attempt * 2, "done", time.time()))
             spool.flush()

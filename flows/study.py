@@ -9,7 +9,7 @@ from collections.abc import Generator
 from prefect import flow, tags, task
 from prefect.cache_policies import NO_CACHE
 
-from flows.cluster import current
+from flows.cluster import current, reason
 from flows.experiment import experiment
 from flows.tasks import thread_pool
 
@@ -27,8 +27,9 @@ def _study(name: str, runs: list[tuple[str, str]]) -> dict[str, str]:
             future.wait()
     failures = {}
     for run_id, future in futures.items():
-        if not future.state.is_completed():
-            failures[run_id] = str(future.state.message or future.state.name)
+        outcome = future.state.result(raise_on_failure=False)
+        if isinstance(outcome, BaseException):
+            failures[run_id] = reason(outcome)
     return failures
 
 
