@@ -105,6 +105,8 @@ def _text(record: dict[str, Any], key: str, place: str) -> str | None:
         return None
     if not isinstance(value, str):
         raise DataError(f"{place}: {key!r} must be text, not {_kind(value)}")
+    if any("\ud800" <= character <= "\udfff" for character in value):
+        raise DataError(f"{place}: {key!r} holds half a surrogate pair, which is not text")
     if not value.strip():
         raise DataError(f"{place}: {key!r} is empty: leave the key out instead")
     return value

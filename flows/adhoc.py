@@ -50,6 +50,6 @@ def adhoc_plan(
             "every_updates": max(1, updates // EVALUATIONS),
         },
         "seeds": list(seeds),
-        "cells": [{"method": method, "label": label, "set": changes}],
+        "cells": [{"method": method}, {"method": method, "label": label, "set": changes}][: 2 if changes else 1],
     }
     return parse_plan(content, "stillroom run")

@@ -96,11 +96,15 @@ def run(
     problems
         Evaluate on the first so many test problems.
     set
-        Change a value of the method: views.teacher.weights=ema (any number of times).
+        Change a value of the method: views.teacher.weights=ema (any number of times). The method without the
+        changes is run beside it.
     """
     from flows.adhoc import adhoc_plan
 
-    plan = adhoc_plan(method, benchmark, model, preset, updates, seeds, problems, dict(map(_assignment, set)))
+    changes = [_assignment(text) for text in set]
+    if len(dict(changes)) < len(changes):
+        raise UsageError("--set names one path twice")
+    plan = adhoc_plan(method, benchmark, model, preset, updates, seeds, problems, dict(changes))
     return _sweep(plan, read_settings(store), dry_run=False)
 
 
@@ -129,11 +133,15 @@ def _sweep(plan: Plan, settings: Settings, dry_run: bool) -> int:
 
 def _assignment(text: str) -> tuple[str, Any]:
     from ruamel.yaml import YAML
+    from ruamel.yaml.error import YAMLError
 
     path, equals, value = text.partition("=")
     if not equals or not path:
         raise UsageError(f"--set {text!r}: write PATH=VALUE, e.g. views.teacher.weights=ema")
-    return path, YAML(typ="safe").load(value)
+    try:
+        return path, YAML(typ="safe").load(value)
+    except YAMLError as error:
+        raise UsageError(f"--set {text!r}: {value!r} is not a YAML value") from error
 
 
 # --- reading -----------------------------------------------------------------------------------------------------

@@ -76,8 +76,10 @@ def _done_before(
     folder: RunFolder, attempt: int, evaluations: dict[int, PrefectFuture[Any]]
 ) -> tuple[int, SegmentReport | None]:
     """The segment that earlier attempts reached, with what they left to be evaluated under way."""
-    report = None
-    for segment in range(1, folder.last_intact_segment() + 1):
+    report, last = None, folder.last_intact_segment()
+    if last == 0:
+        folder.restart(attempt)
+    for segment in range(1, last + 1):
         earlier, report = report, folder.recorded_segment(segment)
         if report is not None and folder.evaluated(report.last_update):
             folder.release(segment)
@@ -85,7 +87,7 @@ def _done_before(
             evaluations[segment] = evaluate_segment.submit(folder.run_id, str(folder.path), segment, attempt)
         else:  # damaged before it was evaluated: train it again
             return segment - 1, earlier
-    return folder.last_intact_segment(), report
+    return last, report
 
 
 def _settle(folder: RunFolder, evaluations: dict[int, PrefectFuture[Any]], wait: bool) -> None:

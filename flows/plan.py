@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, ValidationError, field_validator
 from ruamel.yaml import YAML
-from ruamel.yaml.error import MarkedYAMLError
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from evaluation.benchmarks import BENCHMARKS
 from evaluation.names import nearest
@@ -94,7 +94,7 @@ class PlanCell(Spec):
     """One row of the study's table: a method and what is changed in it."""
 
     method: str
-    label: str | None = None
+    label: str | None = Field(None, min_length=1, max_length=120, pattern=r"^[^\x00-\x1f]*$")
     """What tables call the row; None takes the method's title."""
     preset: str | None = None
     """None takes the plan's preset."""
@@ -107,7 +107,7 @@ class PlanCell(Spec):
 class Plan(Spec):
     """One study."""
 
-    name: str = Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9_-]*$", max_length=80)
     title: str = ""
     notes: str = ""
     """Printed under the table."""
@@ -127,6 +127,16 @@ class Plan(Spec):
     """Evaluate the untrained model too, as the row all deltas refer to."""
     resources: Resources = Resources()
     tags: tuple[str, ...] = ()
+
+    @field_validator("axes")
+    @classmethod
+    def _has_values(cls, axes: dict[str, tuple[Any, ...]]) -> dict[str, tuple[Any, ...]]:
+        for path, values in axes.items():
+            if not values:
+                raise ValueError(f"axis {path!r} has no values: every cell would vanish")
+            if len({repr(value) for value in values}) < len(values):
+                raise ValueError(f"axis {path!r} names a value twice")
+        return axes
 
     @field_validator("seeds")
     @classmethod
@@ -161,7 +171,7 @@ def load_plan(source: str | Path) -> Plan:
         mark = error.problem_mark or error.context_mark
         where = f":{mark.line + 1}" if mark else ""
         raise PlanError(f"{file}{where}: not valid YAML: {error.problem or error.context}") from error
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, UnicodeDecodeError, YAMLError) as error:
         raise PlanError(f"{file}: cannot be read: {error}") from error
     if not isinstance(data, dict):
         raise PlanError(f"{file}: a plan is a mapping with the keys {', '.join(Plan.model_fields)}")

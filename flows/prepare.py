@@ -112,7 +112,7 @@ def _prepare_cell(cell: Cell, checked: _Checked, settings: Settings) -> Prepared
 
 def record_plan(prepared: PreparedPlan, settings: Settings, created_at: float) -> None:
     """Write every new run's folder, and which run fills which cell if that is not what was recorded last."""
-    edition = {"plan_hash": _plan_hash(prepared.plan), "runs": [run.run_id for run in prepared.runs]}
+    edition = {"plan_hash": _plan_hash(prepared.plan), "runs": {run.run_id: run.cell.label for run in prepared.runs}}
     marker = settings.store / "plans" / f"{prepared.plan.name}.json"
     is_current = marker.exists() and json.loads(marker.read_text())["edition"] == edition
     for run in prepared.runs:

@@ -27,6 +27,8 @@ class RunWatcher:
     update: int = 0
     spent: float = 0.0
     scores: dict[str, float] = field(default_factory=dict)
+    evaluated: int = 0
+    """The update that the scores are of; training may be further."""
     _offsets: dict[Path, int] = field(default_factory=dict)
     _evaluations: set[str] = field(default_factory=set)
 
@@ -40,6 +42,7 @@ class RunWatcher:
                 self._evaluations.add(file.stem)
                 counts = json.loads(file.read_text())["benchmarks"]
                 self.scores = {name: _accuracy(**count) for name, count in counts.items()}
+                self.evaluated = int(file.stem)
                 fresh = True
         return fresh
 
@@ -74,7 +77,7 @@ class RunWatcher:
     @property
     def state(self) -> str:
         scores = ", ".join(f"{name} {score:.3f}" for name, score in self.scores.items())
-        return f"update {self.update:>4}  {scores}"
+        return f"update {self.evaluated:>4}  {scores}"
 
 
 def _accuracy(problems: int, answers: int, passed: int, not_scored: int) -> float:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import shutil
+import sys
 from collections.abc import Generator, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -65,15 +68,18 @@ def print_outcome(outcome: StudyOutcome, settings: Settings, console: Console) -
 
 
 def _print_next(plan: str, console: Console) -> None:
+    # As it can be typed here: the console script of an environment that is not activated has no short name.
+    program = "stillroom" if shutil.which("stillroom") else os.path.relpath(sys.argv[0])
     console.print("\nNext:")
     for command, meaning in (
         ("stillroom dashboard", "browse leaderboard, curves and answers"),
         (f"stillroom compare {plan} --format markdown", "the table for a document; also csv, json"),
-        ('stillroom query "select label, seed, score from final_scores"', "ask anything, read-only"),
+        ('stillroom query "select label, seed, accuracy from final_scores order by all"', "ask anything, read-only"),
         ("stillroom run opsd --benchmark addition --set views.teacher.weights=ema", "one ablation"),
         ("stillroom methods opsd", "a method's equation and every value that can be changed"),
     ):
-        console.print(f"  {command:<76} [dim]{meaning}[/dim]", highlight=False, soft_wrap=True)
+        command = command.replace("stillroom", program, 1)
+        console.print(f"  {command:<86} [dim]{meaning}[/dim]", highlight=False, soft_wrap=True)
 
 
 def print_comparison(

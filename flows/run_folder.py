@@ -141,6 +141,12 @@ class RunFolder:
         report = self.segment_report(segment)
         return report is not None and (self.path / report.checkpoint).exists()
 
+    def restart(self, attempt: int) -> None:
+        """Put segments aside that nothing can be gone on from: both kept checkpoints are damaged. Facts stay."""
+        for name in ("segments", "checkpoints"):
+            if (self.path / name).exists():
+                (self.path / name).rename(self.path / f"{name}-damaged-{attempt}")
+
     def recorded_segment(self, segment: int) -> SegmentReport | None:
         """What was written of a segment that was done once, whatever became of its checkpoint."""
         return read_report(self.path, segment)

@@ -16,6 +16,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Generator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from flows.errors import StudyError
@@ -27,6 +28,8 @@ START_TIMEOUT_SECONDS = 180.0
 class ServerError(StudyError):
     """The Prefect server did not come up."""
 
+
+POLL_SECONDS = 0.5
 
 UNUSED_SERVICES = (
     "CANCELLATION_CLEANUP",
@@ -76,9 +79,42 @@ def _database(folder: Path) -> Generator[dict[str, str]]:
 
 @contextmanager
 def _child_server(log: Path, database: dict[str, str]) -> Generator[str]:
+    """A server that is started again, on the same port and database, when it dies before its time."""
     port = _free_port()
+    url = f"http://127.0.0.1:{port}/api"
+    server = _Server(_start(port, log, database))
+    ending = threading.Event()
+
+    def keep_alive() -> None:
+        while not ending.wait(POLL_SECONDS):
+            if server.process.poll() is not None:
+                server.process = _start(port, log, database)
+
+    try:
+        _await_health(url, server.process, log)
+        keeper = threading.Thread(target=keep_alive, daemon=True)
+        keeper.start()
+        yield url
+        ending.set()
+        keeper.join()
+    finally:
+        ending.set()
+        server.process.terminate()
+        try:
+            server.process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            server.process.kill()
+            server.process.wait()
+
+
+@dataclass
+class _Server:
+    process: subprocess.Popen[bytes]
+
+
+def _start(port: int, log: Path, database: dict[str, str]) -> subprocess.Popen[bytes]:
     with log.open("ab") as output:
-        process = subprocess.Popen(
+        return subprocess.Popen(
             [sys.executable, "-m", "flows.server", str(port), str(os.getpid())],
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -92,17 +128,6 @@ def _child_server(log: Path, database: dict[str, str]) -> Generator[str]:
                 "PREFECT__SERVER_EPHEMERAL": "1",
             },
         )
-    url = f"http://127.0.0.1:{port}/api"
-    try:
-        _await_health(url, process, log)
-        yield url
-    finally:
-        process.terminate()
-        try:
-            process.wait(timeout=10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
 
 
 def _free_port() -> int:
@@ -134,7 +159,7 @@ def _tail(log: Path, lines: int = 5) -> str:
 
 def _end_with(parent: int) -> None:
     while os.getppid() == parent:
-        time.sleep(0.5)
+        time.sleep(POLL_SECONDS)
     os._exit(0)
 
 

@@ -6,6 +6,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from flows.errors import UsageError
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -21,9 +23,14 @@ class Settings:
 
 def read_settings(store: Path | None = None) -> Settings:
     """Settings from the environment; ``store`` overrides."""
+    if store is not None and str(store) in {"", "."}:
+        raise UsageError("--store is empty: name a folder")
+    folder = (store or Path(os.environ.get("STILLROOM_STORE") or "store")).expanduser().absolute()
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"the store {folder} is a file: name a folder with --store or STILLROOM_STORE")
     benchmarks = os.environ.get("STILLROOM_BENCHMARKS")
     return Settings(
-        store=(store or Path(os.environ.get("STILLROOM_STORE") or "store")).absolute(),
+        store=folder,
         cache=Path(os.environ.get("STILLROOM_CACHE") or Path.home() / ".cache" / "stillroom").absolute(),
         benchmarks=Path(benchmarks).absolute() if benchmarks else None,
     )

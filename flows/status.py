@@ -13,9 +13,7 @@ from flows.run_folder import RunFolder
 
 def status_rows(store: Path, plan: str | None) -> list[dict[str, Any]]:
     """One row a run: its state, last segment, and who works on it."""
-    plans = {
-        file.stem: set(json.loads(file.read_text())["edition"]["runs"]) for file in (store / "plans").glob("*.json")
-    }
+    plans = {file.stem: _labels(file) for file in (store / "plans").glob("*.json")}
     if plan is not None and plan not in plans:
         raise UsageError(f"no plan {plan!r} was run in {store}{nearest(plan, sorted(plans))}")
     rows = []
@@ -27,6 +25,7 @@ def status_rows(store: Path, plan: str | None) -> list[dict[str, Any]]:
         rows.append(
             {
                 "run": folder.run_id,
+                "cell": next((plans[name][folder.run_id] for name in names), ""),
                 "plans": ", ".join(names),
                 "state": _state(folder),
                 "segments": len(list((folder.path / "segments").glob("*.json"))),
@@ -35,6 +34,14 @@ def status_rows(store: Path, plan: str | None) -> list[dict[str, Any]]:
             }
         )
     return rows
+
+
+def _labels(edition: Path) -> dict[str, str]:
+    """run_id -> the cell's label; empty for an edition that cannot be read."""
+    try:
+        return dict(json.loads(edition.read_text())["edition"]["runs"])
+    except (json.JSONDecodeError, KeyError, TypeError, ValueError):
+        return {}
 
 
 def _state(folder: RunFolder) -> str:

@@ -207,7 +207,7 @@ class Phase(Spec):
 class Batch(Spec):
     """``prompts`` problems an update, ``group_size`` rollouts each."""
 
-    prompts: int = Field(gt=0)
+    prompts: int = Field(gt=0, le=10**6)
     group_size: int = Field(1, gt=0)
 
 

@@ -39,7 +39,7 @@ class DataSpec(Spec):
 
 class UpdatesBudget(Spec):
     kind: Literal["updates"] = "updates"
-    updates: int = Field(ge=0)
+    updates: int = Field(ge=0, le=10**9)
 
 
 class RolloutTokensBudget(Spec):
@@ -71,8 +71,8 @@ class EvaluationSpec(Spec):
     def _samples_differ(self) -> EvaluationSpec:
         if self.samples > 1 and self.sampling.temperature == 0:
             raise ValueError("samples above 1 at temperature 0 would be the same answer again: set a temperature")
-        if not self.benchmarks:
-            raise ValueError("benchmarks is empty: name at least one")
+        if not self.benchmarks or len(set(self.benchmarks)) < len(self.benchmarks):
+            raise ValueError("benchmarks must name at least one, each once")
         return self
 
 
@@ -101,6 +101,8 @@ class RunSpec(Spec):
 
     @model_validator(mode="after")
     def _consistent(self) -> RunSpec:
+        if self.method is not None and isinstance(self.budget, UpdatesBudget) and self.budget.updates == 0:
+            raise ValueError("budget: 0 updates train nothing: give 1 or more, or only the base")
         if self.method is not None and self.data is None:
             raise ValueError("a method needs data to train on: set data.train")
         return self

@@ -72,14 +72,32 @@ REFUSED: dict[str, tuple[Change, str]] = {
     "repeated seed": (lambda d: d.update(seeds=[1, 1]), "seeds: seeds repeat"),
     "equal cells": (
         lambda d: d["cells"].append({"method": "grpo", "label": "GRPO again"}),
-        "cells[4] is the same run as cells[1]: remove one of them",
+        "cells[5] is the same run as cells[2]: remove one of them",
     ),
     "equal labels": (
         lambda d: d["cells"].append({"method": "grpo", "set": {"batch.prompts": 4}}),
-        "cells[4]: label 'GRPO' is taken",
+        "cells[5]: label 'GRPO' is taken",
     ),
     "not a list": (lambda d: d.update(cells="opsd"), "cells: input should be a list"),
     "bad name": (lambda d: d.update(name="My Plan"), "name: string should match pattern"),
+    "boolean seed": (lambda d: d.update(seeds=[True, 2]), "true and false are not numbers"),
+    "boolean in a method": (
+        lambda d: d["cells"][0]["set"].update({"batch.prompts": True}),
+        "prompts: true and false are not numbers",
+    ),
+    "seed too large": (lambda d: d.update(seeds=[10**26]), "seed"),
+    "axis without values": (lambda d: d.update(axes={"batch.prompts": []}), "axis 'batch.prompts' has no values"),
+    "axis value twice": (
+        lambda d: d.update(axes={"batch.prompts": [8, 8]}),
+        "axis 'batch.prompts' names a value twice",
+    ),
+    "no updates": (lambda d: d.update(budget={"updates": 0}), "0 updates train nothing"),
+    "benchmark twice": (
+        lambda d: d["evaluation"].update(benchmarks=["addition", "addition"]),
+        "benchmarks must name at least one, each once",
+    ),
+    "label over two lines": (lambda d: d["cells"][0].update(label="a\nb"), "label: string should match pattern"),
+    "name too long": (lambda d: d.update(name="a" * 300), "name: string should have at most 80 characters"),
     "clip without summands": (
         lambda d: d["cells"][0]["set"].update(
             {

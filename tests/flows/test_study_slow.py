@@ -195,6 +195,17 @@ def test_a_killed_worker_is_replaced(study: tuple[Path, Path, str], tmp_path: Pa
     assert ask(store, STEPS) == ask(reference, STEPS)
 
 
+def test_a_killed_prefect_server_is_started_again(study: tuple[Path, Path, str], tmp_path: Path) -> None:
+    plan, reference, _ = study
+    store, log = tmp_path / "store", tmp_path / "log"
+    driver = start("sweep", str(plan), store=store, log=log)
+    wait_until(lambda: any(store.glob("runs/opsd-*/segments/1.json")), 200, "first segment done")
+    (server,) = [c for c in psutil.Process(driver.pid).children() if "flows.server" in c.cmdline()]
+    server.kill()
+    assert driver.wait(timeout=280) == 0, log.read_text()
+    assert ask(store, ANSWERS) == ask(reference, ANSWERS)
+
+
 def _whole_lines(store: Path) -> list[dict[str, Any]]:
     found = []
     for file in store.glob("runs/opsd-*/spool/*.jsonl"):

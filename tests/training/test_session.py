@@ -186,13 +186,9 @@ def test_a_token_budget_ends_with_the_first_update_that_reaches_it(key: str, tmp
         assert report.cost[kind] == spent[updates - 1]
 
 
-def test_a_budget_of_no_updates_trains_nothing(tmp_path: Path) -> None:
-    session = open_session(small_run("sft", budget=UpdatesBudget(updates=0)), tmp_path / "run")
-
-    report = session.run_segment(1)
-    session.close()
-
-    assert (report.first_update, report.last_update, report.finished) == (1, 0, True)
+def test_a_budget_of_no_updates_is_refused() -> None:
+    with pytest.raises(ValueError, match="0 updates train nothing"):
+        small_run("sft", budget=UpdatesBudget(updates=0))
 
 
 # --- what is recorded --------------------------------------------------------------------------------------------
