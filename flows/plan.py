@@ -35,7 +35,9 @@ class PlanError(UsageError):
 
 def _expand_budget(value: Any) -> Any:
     shorthand = {"updates": "updates", "rollout_tokens": "tokens"}
-    if isinstance(value, Mapping) and "kind" not in value and len(value) == 1:
+    if isinstance(value, Mapping) and "kind" not in value:
+        if len(value) != 1:
+            raise ValueError(f"give exactly one of {', '.join(shorthand)}")
         (kind, amount), *_ = value.items()
         if kind in shorthand:
             return {"kind": kind, shorthand[kind]: amount}

@@ -119,6 +119,8 @@ def print_query(store: Path, sql: str, max_rows: int, timeout: float, form: str,
 
     if max_rows < 1:
         raise UsageError(f"--max-rows must be 1 or more, not {max_rows}")
+    if timeout <= 0:
+        raise UsageError(f"--timeout must be above 0 seconds, not {timeout:g}")
     with refusals():
         result = run_query(store, sql, max_rows=max_rows, timeout_seconds=timeout)
     if form == "json":

@@ -228,6 +228,19 @@ def test_tracked_files_name_no_machine_and_no_registry(what: str) -> None:
     assert not found
 
 
+def test_nothing_runs_a_file_by_its_path() -> None:
+    """A script run by path puts its own folder first, where our module names would shadow the standard library's."""
+    by_path = re.compile(
+        r"\b(?:python[\d.]*|\$\(BIN\)/python|sys\.executable)[\"',\s]+(?:-[IBSE]+[\"',\s]+)*[\w./]+\.py\b"
+    )
+    files = [ROOT / "Makefile", ROOT / ".ci" / "run", ROOT / ".pre-commit-config.yaml", *(ROOT / "infra").glob("*.sh")]
+    files += [file for package in PACKAGES for file in (ROOT / package).rglob("*.py")]
+    found = [f"{file.relative_to(ROOT)}: {line}" for file in files for line in by_path.findall(file.read_text())]
+    assert found == []
+    # Streamlit can only run a file; the app it is given is the one exception.
+    assert by_path.search("python dashboard/app.py")
+
+
 def test_no_lock_file_is_tracked() -> None:
     names = {file.name for file in tracked_files()}
     assert not names & {"uv.lock", "poetry.lock", "Pipfile.lock", "pdm.lock", "pylock.toml"}

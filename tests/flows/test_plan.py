@@ -67,6 +67,10 @@ REFUSED: dict[str, tuple[Change, str]] = {
         lambda d: d.update(budget={"rollout_token": 3}),
         "budget: unknown budget 'rollout_token'; did you mean 'rollout_tokens'?",
     ),
+    "two budgets": (
+        lambda d: d.update(budget={"updates": 3, "rollout_tokens": 5}),
+        "budget: give exactly one of updates, rollout_tokens",
+    ),
     "missing key": (lambda d: d.pop("model"), "model: missing"),
     "no seeds": (lambda d: d.update(seeds=[]), "seeds: list should have at least 1 item"),
     "repeated seed": (lambda d: d.update(seeds=[1, 1]), "seeds: seeds repeat"),

@@ -21,6 +21,13 @@ def test_by_hand() -> None:
     assert softmax(logits).at(torch.tensor([1])).item() == pytest.approx(math.log(0.75), abs=1e-6)
 
 
+def test_geometric_midpoint_by_hand() -> None:
+    # The mixture of P = (1/2, 1/2) and R = (9/10, 1/10) halfway in log-probabilities: √(P·R) normalised is
+    # (√0.45, √0.05) / (√0.45 + √0.05) = (3, 1) / 4.
+    p, r = torch.tensor([[0.5, 0.5]]).log(), torch.tensor([[0.9, 0.1]]).log()
+    torch.testing.assert_close(softmax((p + r) / 2).probs, torch.tensor([[0.75, 0.25]]))
+
+
 def test_low_precision_is_upcast_first_and_float64_is_kept() -> None:
     logits = torch.randn(2, 5, generator=torch.Generator().manual_seed(0))
     assert softmax(logits.bfloat16()).log_probs.dtype == torch.float32
