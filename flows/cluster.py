@@ -21,6 +21,8 @@ from flows.plan import Resources
 
 Role = Literal["training", "evaluation"]
 
+START_TRIES = 3
+
 START_TIMEOUT_SECONDS = 120.0
 """How long a worker may take to appear before the request is called unmet."""
 
@@ -191,14 +193,7 @@ def _private_ray(resources: Resources) -> Generator[None]:
     import ray
 
     try:
-        ray.init(
-            address="local",
-            num_cpus=max(resources.cpus, 1),
-            include_dashboard=False,
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-            _temp_dir=str(folder),
-        )
+        _start(resources, folder)
         yield
     finally:
         ray.shutdown()
@@ -207,6 +202,27 @@ def _private_ray(resources: Resources) -> Generator[None]:
         guardian.terminate()
         guardian.wait()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _start(resources: Resources, folder: Path) -> None:
+    """Ray gives its node 30 s to start, which a busy machine can exceed: then it is tried again."""
+    import ray
+
+    for tries in range(1, START_TRIES + 1):
+        try:
+            ray.init(
+                address="local",
+                num_cpus=max(resources.cpus, 1),
+                include_dashboard=False,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                _temp_dir=str(folder / str(tries)),
+            )
+            return
+        except Exception as error:  # a node that is late raises no narrower class
+            ray.shutdown()
+            if tries == START_TRIES:
+                raise StudyError(f"Ray did not start in {START_TRIES} tries: {reason(error)}") from error
 
 
 @contextlib.contextmanager
