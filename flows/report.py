@@ -69,7 +69,8 @@ def print_outcome(outcome: StudyOutcome, settings: Settings, console: Console) -
 
 def _print_next(plan: str, console: Console) -> None:
     # As it can be typed here: the console script of an environment that is not activated has no short name.
-    program = "stillroom" if shutil.which("stillroom") else os.path.relpath(sys.argv[0])
+    is_script = os.path.basename(sys.argv[0]) == "stillroom" and not shutil.which("stillroom")
+    program = os.path.relpath(sys.argv[0]) if is_script else "stillroom"
     console.print("\nNext:")
     for command, meaning in (
         ("stillroom dashboard", "browse leaderboard, curves and answers"),

@@ -44,7 +44,9 @@ def write_plan(folder: Path) -> Path:
 
 def environment(store: Path, **more: str) -> dict[str, str]:
     """The environment of a user's shell with a store of its own."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PREFECT_", "RAY_"))}
+    # What a make above us was told (ARGS=…) is not meant for the make that a test starts.
+    theirs = ("PREFECT_", "RAY_", "MAKE", "MFLAGS", "ARGS")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(theirs)}
     return {**kept, "STILLROOM_STORE": str(store), "PYTHONUNBUFFERED": "1", **more}
 
 
