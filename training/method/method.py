@@ -1,0 +1,169 @@
+"""The method itself, and its numbers at one update."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Literal
+
+from pydantic import BaseModel, model_validator
+
+from evaluation.samplers.base import SamplingParams
+from evaluation.spec import Spec
+from training.method.advantages import GroupAdvantage
+from training.method.controllers import Controller
+from training.method.targets import TowardStudent
+from training.method.terms import AnyTerm, CrossEntropy, Distill, PolicyGradient, Preference
+from training.method.training import Adapter, Batch, Phase, Reward
+from training.method.views import StudentWeights, View
+from training.schedules import Controlled, Schedule
+
+Outputs = Mapping[str, Mapping[str, float]]
+"""Controller name -> output name -> number."""
+
+
+class Method(Spec):
+    """One method of the field. ``METHODS[key]`` with nothing changed is the paper's method."""
+
+    key: str
+    title: str
+    summary: str
+    paper: str | None
+    status: Literal["paper", "reading", "style", "baseline"]
+    equation: str
+    open_choices: dict[str, str] = {}
+    """What the paper leaves open, and which reading is the default."""
+    code_differences: dict[str, str] = {}
+    """How the authors' code differs from their paper."""
+    ablations: dict[str, tuple[Any, ...]] = {}
+    """The paper's ablations: dotted path -> values other than the default."""
+    sampling: SamplingParams
+    batch: Batch
+    reward: Reward = Reward()
+    rollout_view: str = "student"
+    """The view that draws the rollouts; any other than the student makes the method off-policy."""
+    adapter: Adapter | None = None
+    """None trains all weights."""
+    views: dict[str, View]
+    phases: dict[str, Phase]
+    controllers: dict[str, Controller] = {}
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Method:
+        self._check_terms()
+        self._check_groups()
+        self._check_phases()
+        self._check_controlled()
+        return self
+
+    def _check_terms(self) -> None:
+        if self.rollout_view not in self.views:
+            raise ValueError(f"rollout_view names view {self.rollout_view!r}; views: {[*self.views]}")
+        for place, term in self._named_terms():
+            if self.sampling.temperature == 0 and getattr(term, "temperature", None) == "sampling":
+                raise ValueError(f"{place}.temperature follows sampling.temperature, which is 0")
+            for view in (term.of, *term.targets()):
+                if view not in self.views:
+                    raise ValueError(f"{place} names view {view!r}; views: {[*self.views]}")
+            if not isinstance(self.views[term.of].weights, StudentWeights):
+                raise ValueError(f"{place}.of is {term.of!r}: only student weights learn")
+            if term.of in term.targets():
+                raise ValueError(f"{place} holds view {term.of!r} against itself")
+            if isinstance(term, Distill) and isinstance(term.mix, TowardStudent) and term.data == "references":
+                raise ValueError(f"{place}.mix toward_student is for rollouts")
+
+    def _check_groups(self) -> None:
+        for place, term in self._named_terms():
+            relative = isinstance(term, PolicyGradient) and isinstance(term.advantage, GroupAdvantage)
+            if (relative or getattr(term, "gate", "all") == "positive_advantage") and self.batch.group_size < 2:
+                raise ValueError(f"{place} is group-relative and needs batch.group_size of 2 or more")
+        if self.batch.groups == "mixed_rewards" and self.batch.group_size < 2:
+            raise ValueError("batch.groups mixed_rewards needs batch.group_size of 2 or more")
+
+    def _check_phases(self) -> None:
+        shared = {(p.optimiser.betas, p.optimiser.epsilon, p.optimiser.weight_decay) for p in self.phases.values()}
+        if not self.phases or len(shared) > 1:
+            raise ValueError("phases share one optimiser state: betas, epsilon and weight_decay must agree")
+        if all(phase.every > 1 for phase in self.phases.values()):
+            raise ValueError("at least one phase must run at every update (every: 1)")
+        for name, phase in self.phases.items():
+            preferences = [isinstance(term, Preference) for term in phase.terms.values()]
+            if any(preferences) and self.batch.step_prompts is not None:
+                raise ValueError(f"phases.{name}: preference needs whole batches: set batch.step_prompts to null")
+
+    def _check_controlled(self) -> None:
+        for place, value in _walk(self, ""):
+            if isinstance(value, Controlled):
+                known = {name: controller.outputs() for name, controller in self.controllers.items()}
+                if value.output not in known.get(value.controller, ()):
+                    raise ValueError(
+                        f"{place} follows output {value.output!r} of controller {value.controller!r}; there are {known}"
+                    )
+        names = {name for phase in self.phases.values() for name in phase.terms}
+        for name, controller in self.controllers.items():
+            term = getattr(controller, "term", None)
+            if term is not None and term not in names:
+                raise ValueError(f"controllers.{name}.term names {term!r}; terms: {sorted(names)}")
+
+    def _named_terms(self) -> Iterator[tuple[str, AnyTerm]]:
+        for phase_name, phase in self.phases.items():
+            for name, term in phase.terms.items():
+                yield f"phases.{phase_name}.terms.{name}", term
+
+    def terms(self) -> list[AnyTerm]:
+        return [term for _, term in self._named_terms()]
+
+    def at(self, update: int, outputs: Outputs | None = None) -> Method:
+        """The method of one update: schedules, controllers' outputs and "sampling" temperatures as plain numbers."""
+        number = self.sampling.temperature
+
+        def plain(name: str, value: Any) -> Any:
+            if isinstance(value, Schedule):
+                return value.at(update)
+            if isinstance(value, Controlled):
+                return (outputs or {})[value.controller][value.output]
+            return number if name == "temperature" and value == "sampling" else value
+
+        return _mapped(self, plain)
+
+    def terms_of(self, phase: str) -> dict[str, AnyTerm]:
+        """The terms of one phase as the loss takes them: at update 1, without controllers."""
+        return self.at(1).phases[phase].terms
+
+    def uses_rollouts(self) -> bool:
+        """Whether an update draws rollouts."""
+        return any(term.data == "rollouts" or _aligned(term) for term in self.terms()) or any(
+            controller.kind == "alignment" for controller in self.controllers.values()
+        )
+
+    def views_used(self) -> set[str]:
+        """The names of the views that terms look through or that draw."""
+        return {self.rollout_view, *(view for term in self.terms() for view in (term.of, *term.targets()))}
+
+
+def _aligned(term: AnyTerm) -> bool:
+    return isinstance(term, CrossEntropy) and term.alignment is not None
+
+
+def _walk(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+    yield path, value
+    if isinstance(value, BaseModel):
+        inner: Any = ((name, getattr(value, name)) for name in type(value).model_fields)
+    elif isinstance(value, Mapping):
+        inner = value.items()
+    else:
+        return
+    for name, part in inner:
+        yield from _walk(part, f"{path}.{name}" if path else str(name))
+
+
+def _mapped(value: Any, plain: Callable[[str, Any], Any], name: str = "") -> Any:
+    """``value`` with every leaf replaced by ``plain(field name, leaf)``; unchanged parts are shared."""
+    value = plain(name, value)
+    if isinstance(value, BaseModel):
+        fields = {field: getattr(value, field) for field in type(value).model_fields}
+        changed = {field: new for field, old in fields.items() if (new := _mapped(old, plain, field)) is not old}
+        return value.model_copy(update=changed) if changed else value
+    if isinstance(value, dict):
+        mapped = {key: _mapped(part, plain, str(key)) for key, part in value.items()}
+        return mapped if any(mapped[key] is not value[key] for key in value) else value
+    return value
