@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from evaluation.problems import Grade, Problem
 
@@ -29,13 +30,22 @@ def last_number(text: str) -> str | None:
     return whole if not fraction.strip("0") else f"{whole}{point}{fraction}"
 
 
-def grade_after_marker(problem: Problem, text: str, *, marker: str, form: re.Pattern[str]) -> Grade:
+def grade_after_marker(
+    problem: Problem,
+    text: str,
+    *,
+    marker: str,
+    form: re.Pattern[str],
+    explain: Callable[[str], str] | None = None,
+) -> Grade:
     """Passes iff the text after the last ``marker`` equals ``problem.answer`` character by character.
 
-    ``form`` is the answer format asked for: ``well_formed`` says whether the whole text matches it.
+    ``form`` is the answer format asked for: ``well_formed`` says whether the whole text matches it. ``explain`` turns
+    the text of a wrong answer into its feedback; without it the feedback names the answer that was read.
     """
     extracted = after_last(text, marker)
-    return _grade(problem, extracted, grader="exact_after_marker", well_formed=form.fullmatch(text) is not None)
+    grade = _grade(problem, extracted, grader="exact_after_marker", well_formed=form.fullmatch(text) is not None)
+    return grade if explain is None or grade.verdict == "pass" else grade.model_copy(update={"feedback": explain(text)})
 
 
 def grade_last_integer(problem: Problem, text: str) -> Grade:
