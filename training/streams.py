@@ -51,7 +51,13 @@ class Stream:
             sequence=sequence.to(device),
             position=position.to(device),
             mask={name: per_token(rows_kept, torch.bool) for name, rows_kept in self.kept.items()},
-            advantage=None if self.advantages is None else per_token(self.advantages, torch.float32),
+            advantage={}
+            if self.advantages is None
+            else {
+                name: per_token(self.advantages, torch.float32)
+                for name, term in self.terms.items()
+                if isinstance(term, PolicyGradient)
+            },
         )
 
     def denominators(self) -> Denominators:

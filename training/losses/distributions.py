@@ -72,14 +72,16 @@ def _with_impossible(log_probs: Tensor, probs: Tensor) -> Distribution:
     return Distribution(log_probs, probs, holes)
 
 
-def check_shared(target: Distribution, student: Distribution, where: str) -> None:
-    """Ids impossible for one side only have no finite divergence: ValueError naming ``where``."""
+def check_shared(
+    target: Distribution, student: Distribution, where: str, sides: tuple[str, str] = ("target", "student")
+) -> None:
+    """Ids impossible for one side only have no finite divergence: ValueError naming ``where`` and one of ``sides``."""
     if not (target.has_impossible or student.has_impossible):
         return
     one_sided = (target.log_probs <= IMPOSSIBLE) != (student.log_probs <= IMPOSSIBLE)
     if bool(one_sided.any()):
         row, column = (int(i) for i in one_sided.nonzero()[0])
-        side = "target" if bool(target.log_probs[row, column] <= IMPOSSIBLE) else "student"
+        side = sides[0] if bool(target.log_probs[row, column] <= IMPOSSIBLE) else sides[1]
         raise ValueError(
             f"{where}: {int(one_sided.sum())} entries of the support have logit -inf on one side only (first: "
             f"token row {row}, entry {column}, -inf for the {side}); mask the same ids on both sides, or on neither"

@@ -6,36 +6,39 @@ Every reduction is Σ_t factor_t · loss_t, so parts of a batch (chunks, micro-b
 from __future__ import annotations
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from training.method import Reduction
 
 
-def kept_lengths(mask: Bool[Tensor, " n"], sequence: Int[Tensor, " n"]) -> Int[Tensor, " S"]:
-    """Number of kept tokens of each sequence (0-based ids)."""
-    return torch.bincount(sequence[mask], minlength=int(sequence.max()) + 1 if len(sequence) else 0)
+def per_sequence(measure: Float[Tensor, " n"], sequence: Int[Tensor, " n"]) -> Float[Tensor, " S"]:
+    """Σ of ``measure`` over each sequence (0-based ids)."""
+    sequences = int(sequence.max()) + 1 if len(sequence) else 0
+    return measure.new_zeros(sequences).index_add_(0, sequence, measure)
 
 
 def token_factors(
     reduction: Reduction,
-    mask: Bool[Tensor, " n"],
+    weight: Float[Tensor, " n"],
+    measure: Float[Tensor, " n"],
     sequence: Int[Tensor, " n"],
-    tokens: float,
+    total: float,
     sequences: float,
     max_new_tokens: int,
 ) -> Float[Tensor, " n"]:
-    """Factor of each token, fp64; 0 where masked.
+    """Factor of each token, its weight included, fp64; 0 where ``weight`` is 0.
 
-    token_mean: 1/``tokens``; sequence_mean: 1/(own kept tokens · ``sequences``); constant:
-    1/(``sequences`` · ``max_new_tokens``). ``tokens`` and ``sequences`` count the global batch.
+    ``measure`` is what the reduction counts at each token: the weights themselves, or 1 at every token that takes
+    part. token_mean: w/``total``; sequence_mean: w/(Σ of the own sequence's measure · ``sequences``); constant:
+    w/(``sequences`` · ``max_new_tokens``). ``total`` is Σ measure and ``sequences`` the number of sequences with a
+    measure above 0, both over the global batch.
     """
-    kept = mask.to(torch.float64)
-    if not bool(mask.any()):
-        return kept
     if reduction == "token_mean":
-        return kept / tokens
-    if reduction == "constant":
-        return kept / (sequences * max_new_tokens)
-    lengths = kept_lengths(mask, sequence).to(torch.float64).clamp(min=1)
-    return kept / (lengths[sequence] * sequences)
+        denominator = torch.full_like(weight, total)
+    elif reduction == "constant":
+        denominator = torch.full_like(weight, sequences * max_new_tokens)
+    else:
+        denominator = per_sequence(measure, sequence)[sequence] * sequences
+    # Where the denominator is 0 so are all weights it would divide.
+    return torch.where(weight > 0, weight / torch.where(denominator > 0, denominator, 1.0), 0.0)

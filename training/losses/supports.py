@@ -6,18 +6,15 @@ never exceeds the full one; renormalising over k ids can.
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from training.losses.bounds import SMALLEST_TAIL
 from training.losses.distributions import Distribution, check_shared, softmax
-from training.method import FullSupport, Support
-
-SMALLEST_TAIL = -math.expm1(-1e-7)
-"""Floor of the tail's probability: log Σ_top p is capped at −1e-7 (SDPO and LOPD code)."""
+from training.method import FullSupport, Support, TopKSupport
 
 
 @dataclass(frozen=True)
@@ -32,6 +29,8 @@ class SupportPair:
     """The vocabulary ids of the first k events; None for the whole vocabulary in order."""
     tail_moves: Bool[Tensor, "n 1"] | None = None
     """With a tail: False where the student's tail sits at its floor. None: renormalised, or the full support."""
+    whole_target: Distribution | None = None
+    """The target over all V ids, where it exists there."""
 
     def by_logits(self, slope: Float[Tensor, "n K"]) -> Float[Tensor, "n V"]:
         """∂ℓ/∂z of the student's logits, from the slope G = ∂ℓ/∂ log p over the K events.
@@ -76,6 +75,13 @@ def with_tail(of: Distribution, ids: Int[Tensor, "n k"]) -> tuple[Distribution, 
     return Distribution(log_probs, probs, of.has_impossible), rest > SMALLEST_TAIL
 
 
+def on_support(of: Distribution, ids: Int[Tensor, "n k"], spec: TopKSupport) -> Distribution:
+    """The probabilities of ``ids``, with a tail event or renormalised as ``spec`` says."""
+    if spec.rest == "tail":
+        return with_tail(of, ids)[0]
+    return replace(softmax(of.at_ids(ids).log_probs), has_impossible=of.has_impossible)
+
+
 def restrict(spec: Support, target: Distribution, student: Distribution, where: str = "support") -> SupportPair:
     """Both sides on the support ``spec``; k of the whole vocabulary or more is the full support.
 
@@ -83,12 +89,12 @@ def restrict(spec: Support, target: Distribution, student: Distribution, where: 
     """
     if isinstance(spec, FullSupport) or spec.k >= target.log_probs.shape[-1]:
         check_shared(target, student, where)
-        return SupportPair(target, student, student)
+        return SupportPair(target, student, student, whole_target=target)
     ids = top_ids(target if spec.of == "target" else student, spec.k)
-    top_target, top_student = target.at_ids(ids), student.at_ids(ids)
-    check_shared(top_target, top_student, where)
+    check_shared(target.at_ids(ids), student.at_ids(ids), where)
     if spec.rest == "renormalise":
-        return SupportPair(softmax(top_target.log_probs), softmax(top_student.log_probs), student, ids)
-    coarse_target, _ = with_tail(target, ids)
+        return SupportPair(
+            on_support(target, ids, spec), on_support(student, ids, spec), student, ids, whole_target=target
+        )
     coarse_student, moves = with_tail(student, ids)
-    return SupportPair(coarse_target, coarse_student, student, ids, moves)
+    return SupportPair(on_support(target, ids, spec), coarse_student, student, ids, moves, target)
