@@ -76,6 +76,8 @@ def small_method(key: str, changes: Mapping[str, Any] | None = None) -> Method:
         "sampling.top_p": 1.0,
         "sampling.top_k": 0,
         "phases.student.optimiser.learning_rate": 1e-3,
+        "adapter": None,
+        **{f"views.{name}.thinking": None for name in METHODS[key].views},
     }
     if key == "grpo":
         base["batch.group_size"] = 2
