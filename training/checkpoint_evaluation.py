@@ -16,8 +16,8 @@ from evaluation.results.spool import Spool
 from evaluation.samplers.hf import HFSampler
 from training.base_models import resolve_model
 from training.checkpoints import STUDENT_FILE, CheckpointError, segment_report, write_json
-from training.learners.hf import load_weights, low_precision_copy, trainable_copy
 from training.learners.loading import fix_numerics, load_base, load_renderer
+from training.learners.weights import load_weights, low_precision_copy, student_copy
 from training.spec import RunSpec
 from training.warm import warm_sources
 
@@ -113,13 +113,11 @@ def marker_file(run_dir: Path, update: int) -> Path:
 def _answering_model(base: PreTrainedModel, weights: Path | None, spec: RunSpec) -> PreTrainedModel:
     from safetensors.torch import load_file
 
-    low = spec.compute.precision == "bfloat16_autocast"
-    if weights is None and not low:
-        return base
-    model = trainable_copy(base).requires_grad_(False)
+    model = base
     if weights is not None:
+        model = student_copy(base, spec.method.adapter if spec.method else None).requires_grad_(False)
         load_weights(model, load_file(weights))
-    return low_precision_copy(model) if low else model
+    return low_precision_copy(model) if spec.compute.precision == "bfloat16_autocast" else model
 
 
 def _count(answers: Sequence[Answer], problems: int) -> dict[str, int]:

@@ -11,10 +11,19 @@ from torch import Tensor, nn
 
 from evaluation.samplers.base import Sampler
 from training.batches import ViewBatch
-from training.method import EmaWeights, FrozenWeights, StudentWeights, View
+from training.method import (
+    EmaWeights,
+    FrozenWeights,
+    PhaseStartWeights,
+    StudentWeights,
+    SyncedWeights,
+    View,
+)
 
-ViewWeights = StudentWeights | FrozenWeights | EmaWeights
+ViewWeights = StudentWeights | FrozenWeights | EmaWeights | SyncedWeights | PhaseStartWeights
 Tensors = dict[str, Tensor]
+
+STUDENT = StudentWeights()
 
 
 class NonFiniteGradientError(ArithmeticError):
@@ -29,16 +38,19 @@ class Learner(Protocol):
     hidden_size: int
     parameters: int
 
-    def sampler(self) -> Sampler:
-        """Draws from the student as of now."""
+    def sampler(self, weights: ViewWeights = STUDENT) -> Sampler:
+        """Draws from the student as of the last ``synchronise``, or from other weights of the views as of now."""
         ...
 
     def synchronise(self) -> None:
-        """Brings what ``sampler`` draws from up to the student's weights."""
+        """Brings what ``sampler()`` draws from up to the student's weights."""
         ...
 
     def hidden(self, weights: ViewWeights, batch: ViewBatch, *, grad: bool) -> Tensor:
-        """[N, D] final hidden states (after the final norm) that predict the response tokens of ``batch``."""
+        """[N, D] final hidden states (after the final norm) that predict the response tokens of ``batch``.
+
+        Only student weights record a graph, and only with ``grad``. Raises ValueError for weights not asked for.
+        """
         ...
 
     def head(self, weights: ViewWeights) -> nn.Module:
@@ -49,19 +61,34 @@ class Learner(Protocol):
         """The numerical mode (autocast or not) that student hidden states and the loss are computed in."""
         ...
 
-    def step(self, update: int) -> Mapping[str, float]:
-        """One optimiser step for the gradients so far (``update`` counts from 1), then the moving averages.
+    def begin_phase(self) -> None:
+        """Says that a phase of an update begins: phase-start weights become the student's."""
+        ...
 
-        Returns grad_norm (before clipping) and learning_rate. Raises NonFiniteGradientError.
+    def step(self, phase: str, *, gradient_scale: float = 1.0) -> Mapping[str, float]:
+        """One optimiser step of ``phase`` along the gradients so far times ``gradient_scale``; drops the gradients.
+
+        Returns grad_norm (scaled, before clipping) and learning_rate, which follows the phase's own count of steps.
+        Raises NonFiniteGradientError; weights, averages, moments and counts are then as before.
+        """
+        ...
+
+    def advance(self, update: int) -> None:
+        """Ends update number ``update`` (from 1): averages move once, synced weights when ``every`` divides it.
+
+        Between updates phase-start weights are the student's.
         """
         ...
 
     def state(self) -> dict[str, Tensors]:
-        """Everything a resumed run needs, as tensors by file name (without suffix)."""
+        """Everything that the next update needs, as tensors by file name (without suffix); between updates only."""
         ...
 
     def load_state(self, state: Mapping[str, Tensors]) -> None:
-        """Takes over what ``state`` gave; raises ValueError where names or shapes do not fit."""
+        """Takes over a copy of what ``state`` gave.
+
+        Raises ValueError, with nothing changed, where views, phases, adapter, names, shapes or dtypes do not fit.
+        """
         ...
 
 

@@ -9,7 +9,9 @@ import torch
 
 from tests.training.small import small_model
 from training.batches import align
-from training.learners.hf import HFLearner, half_life, load_weights, warmed_up
+from training.learners.hf import HFLearner, half_life
+from training.learners.optimiser import learning_rate as warmed_up
+from training.learners.weights import load_weights
 from training.method import EmaWeights, FrozenWeights, Optimiser, StudentWeights
 from training.spec import ComputeSpec
 

@@ -7,7 +7,7 @@ import torch
 from transformers import Gemma2Config, Gemma2ForCausalLM
 
 from tests.training.small import small_model
-from training.learners.hf import low_precision_copy
+from training.learners.weights import low_precision_copy
 from training.learners.loading import fix_numerics, load_base
 from training.spec import ComputeSpec
 
