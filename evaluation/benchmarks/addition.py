@@ -103,7 +103,10 @@ def feedback(question: Question, text: str) -> str:
 
 
 def grade(problem: Problem, text: str) -> Grade:
-    """Passes iff the text after the last ``#`` is the sum, with its leading carry; feedback names the first wrong step."""
+    """Passes iff the text after the last ``#`` is the sum, with its leading carry.
+
+    Feedback on a wrong answer names its first wrong step as it should be.
+    """
     first, second = map(int, problem.prompt[0].content.split("+"))
     return grade_after_marker(
         problem, text, marker="#", form=_FORM, explain=lambda read: feedback((first, second), read)

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from training.base_models.accuracy import addition_accuracy
 from training.base_models.cache import Report
+from training.base_models.contextual_items import ContextualItem, batches
 from training.base_models.items import Item, ItemStream
-from training.base_models.recipe import Recipe
+from training.base_models.recipe import Recipe, TinyFullRecipe
 from training.base_models.tokenizer import END, PAD, VOCABULARY, build_tokenizer, encode, question_ids
 
 if TYPE_CHECKING:
@@ -52,14 +54,7 @@ def mid_train(recipe: Recipe, progress: Report | None = None) -> Qwen3ForCausalL
         model.parameters(), lr=recipe.learning_rate, betas=recipe.betas, weight_decay=recipe.weight_decay
     )
     schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: learning_rate_share(recipe, step))
-    stream = ItemStream(recipe)
-    without = round(recipe.batch * recipe.without_context_share)
-    for step in range(recipe.steps):
-        groups = [
-            [stream.without_context() for _ in range(without)],
-            [stream.with_context() for _ in range(recipe.batch - without)],
-        ]
-        loss = _loss(model, [group for group in groups if group])
+    for step, loss in enumerate(_losses(model, recipe)):
         optimiser.zero_grad(set_to_none=True)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), recipe.max_grad_norm)
@@ -104,6 +99,22 @@ def new_model(recipe: Recipe) -> Qwen3ForCausalLM:
     return Qwen3ForCausalLM(config).float()
 
 
+def _losses(model: Qwen3ForCausalLM, recipe: Recipe) -> Iterator[torch.Tensor]:
+    """The loss of each update, computed when it is asked for."""
+    if isinstance(recipe, TinyFullRecipe):
+        for items in batches(recipe):
+            yield _ragged_loss(model, items, recipe.length_groups)
+        return
+    stream = ItemStream(recipe)
+    without = round(recipe.batch * recipe.without_context_share)
+    for _ in range(recipe.steps):
+        groups = [
+            [stream.without_context() for _ in range(without)],
+            [stream.with_context() for _ in range(recipe.batch - without)],
+        ]
+        yield _loss(model, [group for group in groups if group])
+
+
 def _loss(model: Qwen3ForCausalLM, groups: list[list[Item]]) -> torch.Tensor:
     # The items of a group have one length (the task's numbers are zero-padded): no padding, no mask.
     import torch
@@ -117,6 +128,42 @@ def _loss(model: Qwen3ForCausalLM, groups: list[list[Item]]) -> torch.Tensor:
         total = total + torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="sum")
         count += targets.numel()
     return total / count
+
+
+def _ragged_loss(model: Qwen3ForCausalLM, items: list[ContextualItem], groups: int) -> torch.Tensor:
+    """Mean cross-entropy over the scored targets of ``items``.
+
+    Rows are padded on the right: nothing looks ahead, so padding needs no mask, and its outputs are never gathered.
+    """
+    import torch
+
+    rows = [_ragged_row(item) for item in items]
+    rows.sort(key=lambda row: len(row[0]))
+    size = -(-len(rows) // groups)
+    total, count = torch.zeros(()), 0
+    for start in range(0, len(rows), size):
+        group = rows[start : start + size]
+        width = max(len(tokens) for tokens, _ in group)
+        inputs = torch.tensor([[*tokens, *[VOCABULARY[PAD]] * (width - len(tokens))] for tokens, _ in group])
+        places = [(row, place, target) for row, (_, wanted) in enumerate(group) for place, target in wanted]
+        at_row, at_place, targets = torch.tensor(places).unbind(dim=1)
+        hidden = model.model(input_ids=inputs, use_cache=False).last_hidden_state
+        logits = model.lm_head(hidden[at_row, at_place])
+        total = total + torch.nn.functional.cross_entropy(logits, targets, reduction="sum")
+        count += len(places)
+    return total / count
+
+
+def _ragged_row(item: ContextualItem) -> tuple[list[int], list[tuple[int, int]]]:
+    """The input ids of one item, and (position, target) of everything it is trained on."""
+    prompt = question_ids(item.question, item.context)
+    targets = [*encode(item.wanted), VOCABULARY[END]]
+    places = [
+        (len(prompt) - 1 + index, target)
+        for index, (target, counts) in enumerate(zip(targets, item.scored, strict=True))
+        if counts
+    ]
+    return [*prompt, *encode(item.seen)], places
 
 
 def _save(model: Qwen3ForCausalLM, recipe: Recipe, destination: Path) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from training.base_models.language import CONTEXT_LANGUAGE
 from training.base_models.recipe import Recipe
+from training.contexts.language import ContextLanguage
 
 TINY_PRIVILEGED_TEMPLATE = "{problem}<|hint|>{context}"
 DEFAULT_PRIVILEGED_TEMPLATE = "Reference solution: {context}\n\n{problem}"
@@ -17,7 +19,9 @@ class BaseModelEntry:
     """A base model known by name.
 
     ``recipe`` is what a tiny model is built from (None: converted from an installed package); ``shipped`` is the
-    folder of its checkpoint in this package, if there is one.
+    folder of its checkpoint in this package, if there is one. ``language`` is how its contexts are written, where the
+    model has a language of its own: the tokenizer of the tiny models can write nothing else. ``tiny-demo`` and
+    ``tiny-small`` were mid-trained on its ``solution`` block only, ``tiny-full`` on every block.
     """
 
     name: str
@@ -26,6 +30,7 @@ class BaseModelEntry:
     privileged_template: str
     recipe: Recipe | None = None
     shipped: Path | None = None
+    language: ContextLanguage | None = None
 
 
 _PACKAGE = Path(__file__).parent
@@ -38,6 +43,7 @@ BASE_MODELS: dict[str, BaseModelEntry] = {
         privileged_template=TINY_PRIVILEGED_TEMPLATE,
         recipe=Recipe(seed=1),
         shipped=_PACKAGE / "tiny_demo",
+        language=CONTEXT_LANGUAGE,
     ),
     "tiny-small": BaseModelEntry(
         name="tiny-small",
@@ -46,6 +52,7 @@ BASE_MODELS: dict[str, BaseModelEntry] = {
         privileged_template=TINY_PRIVILEGED_TEMPLATE,
         recipe=Recipe(hidden_size=64, layers=2, heads=2, mlp_size=192, steps=900, seed=2),
         shipped=_PACKAGE / "tiny_small",
+        language=CONTEXT_LANGUAGE,
     ),
     "smollm2-135m-instruct": BaseModelEntry(
         name="smollm2-135m-instruct",

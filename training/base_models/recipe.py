@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from typing import Literal
 
 from pydantic import Field
 
@@ -56,3 +57,62 @@ class Recipe(Spec):
         """sha256 of the recipe's canonical JSON: the key of the built model."""
         canonical = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+ItemKind = Literal[
+    "none",
+    "solution",
+    "answer",
+    "partial_solution",
+    "facts",
+    "peer_success",
+    "peer_failure",
+    "feedback",
+    "critique",
+    "peer_failure_and_remark",
+    "peer_success_and_remark",
+    "guidance",
+    "demonstration",
+    "critique_request",
+]
+
+
+class TinyFullRecipe(Recipe):
+    """One model for both worked tasks and every kind of context (see training.base_models.contextual_items).
+
+    The fields of ``Recipe`` keep their meaning; ``random_context_share`` is the share of contexts with invented facts,
+    among the kinds that can have them.
+    """
+
+    layers: int = Field(4, gt=0)
+    max_positions: int = Field(512, gt=0)
+    hidden_size: int = Field(128, gt=0)
+    heads: int = Field(4, gt=0)
+    mlp_size: int = Field(384, gt=0)
+    steps: int = Field(1500, gt=0)
+    without_context_share: float = Field(0.3, ge=0, le=1)
+
+    covered_chain_sums: int = Field(60, gt=0, le=100)
+    covered_products: int = Field(60, gt=0, le=100)
+    """How many of the 100 one-digit sums and products of the chain task are shown without context."""
+    addition_share: float = Field(0.5, ge=0, le=1)
+    length_groups: int = Field(4, gt=0)
+    """A batch is sorted by length and padded in so many groups."""
+    kind_weights: dict[ItemKind, float] = Field(
+        default_factory=lambda: {
+            "solution": 0.8,
+            "answer": 1.0,
+            "partial_solution": 1.1,
+            "facts": 1.8,
+            "peer_success": 0.5,
+            "peer_failure": 0.5,
+            "feedback": 0.7,
+            "critique": 0.4,
+            "peer_failure_and_remark": 0.7,
+            "peer_success_and_remark": 0.4,
+            "guidance": 0.8,
+            "demonstration": 0.4,
+            "critique_request": 1.8,
+        }
+    )
+    """How often each kind of context is drawn, relative to the others."""

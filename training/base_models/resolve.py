@@ -19,8 +19,10 @@ from training.base_models.catalogue import (
     BaseModelEntry,
 )
 from training.base_models.hashing import TOKENIZER_FILES, WEIGHT_PATTERNS, content_hash, weight_files
+from training.base_models.language import CONTEXT_LANGUAGE
 from training.base_models.recipe import Recipe
 from training.base_models.tokenizer import CHAT_TEMPLATE
+from training.contexts.language import ContextLanguage
 from training.spec import ModelSpec
 
 _HUB_PATTERNS = ["*.json", "*.jinja", "*.model", "*.txt", *WEIGHT_PATTERNS]
@@ -28,12 +30,16 @@ _HUB_PATTERNS = ["*.json", "*.jinja", "*.model", "*.txt", *WEIGHT_PATTERNS]
 
 @dataclass(frozen=True, slots=True)
 class ResolvedModel:
-    """A model on this machine. ``content_hash`` belongs to a run's identity, ``path`` does not."""
+    """A model on this machine. ``content_hash`` belongs to a run's identity, ``path`` does not.
+
+    ``language`` is how its context blocks are written, None where any natural wording will do.
+    """
 
     path: Path
     content_hash: str
     privileged_template: str
     name: str
+    language: ContextLanguage | None = None
 
 
 def resolve_model(spec: ModelSpec, cache: Path) -> ResolvedModel:
@@ -43,12 +49,13 @@ def resolve_model(spec: ModelSpec, cache: Path) -> ResolvedModel:
     ``tiny-demo@seed=3,steps=500``); a local folder; a hub id (``owner/name``), unless HF_HUB_OFFLINE forbids the
     network and the local hub cache has no copy. Raises ValueError with the fix otherwise.
     """
-    folder, template = _locate(spec.name, cache)
+    folder, template, language = _locate(spec.name, cache)
     return ResolvedModel(
         path=folder,
         content_hash=content_hash(folder, cache),
         privileged_template=spec.privileged_template or template,
         name=spec.name,
+        language=language,
     )
 
 
@@ -64,25 +71,25 @@ def recipe_of(name: str) -> Recipe | None:
     return _changed(entry.recipe, name, changes) if changes else entry.recipe
 
 
-def _locate(name: str, cache: Path) -> tuple[Path, str]:
+def _locate(name: str, cache: Path) -> tuple[Path, str, ContextLanguage | None]:
     entry = BASE_MODELS.get(name.partition("@")[0])
     if entry is not None:
-        return _known(entry, name, cache), entry.privileged_template
+        return _known(entry, name, cache), entry.privileged_template, entry.language
     folder = Path(name).expanduser()
     if folder.is_dir():
         _require_model_files(folder)
-        return folder.resolve(), _template_of(folder)
+        return (folder.resolve(), *_manner_of(folder))
     if name.count("/") == 1 and not name.startswith((".", "/", "~")) and not name.endswith("/"):
-        return _from_hub(name), DEFAULT_PRIVILEGED_TEMPLATE
+        return _from_hub(name), DEFAULT_PRIVILEGED_TEMPLATE, None
     hint = nearest(name, BASE_MODELS)
     raise ValueError(f"model.name: {name!r} is no base model, no folder and no hub id (owner/name){hint}")
 
 
-def _template_of(folder: Path) -> str:
-    # A trained and exported tiny model keeps its chat template, and with it the hint token.
+def _manner_of(folder: Path) -> tuple[str, ContextLanguage | None]:
+    # A trained and exported tiny model keeps its chat template, and with it the hint token and its characters.
     chat_template = folder / "chat_template.jinja"
     tiny = chat_template.is_file() and chat_template.read_text() == CHAT_TEMPLATE
-    return TINY_PRIVILEGED_TEMPLATE if tiny else DEFAULT_PRIVILEGED_TEMPLATE
+    return (TINY_PRIVILEGED_TEMPLATE, CONTEXT_LANGUAGE) if tiny else (DEFAULT_PRIVILEGED_TEMPLATE, None)
 
 
 def _known(entry: BaseModelEntry, name: str, cache: Path) -> Path:
@@ -120,7 +127,7 @@ def _changed(recipe: Recipe, name: str, changes: str) -> Recipe:
             raise ValueError(f"model.name: {name!r}: {change!r} is not field=value of a recipe{hint}")
         values[field] = value
     try:
-        return Recipe.model_validate(values)
+        return type(recipe).model_validate(values)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])

@@ -100,3 +100,28 @@ def test_grading_is_strict(text: str, verdict: str, extracted: str | None, well_
     grade = ADDITION.grade(problem, text)
     assert (grade.verdict, grade.extracted, grade.well_formed) == (verdict, extracted, well_formed)
     assert (grade.feedback is None) == (verdict == "pass")
+
+
+@pytest.mark.parametrize(
+    ("text", "feedback"),
+    [
+        ("4+8+0=12;2+7+1=10;8+0+1=09#0902", None),
+        ("4+8+0=11;2+7+1=10;8+0+1=09#0902", None),  # right answers have no feedback, whatever the steps
+        ("4+8+0=12;2+7+1=09;8+0+0=08#0892", "2+7+1=10"),  # the first wrong step, not the carry it spoils
+        ("4+8+0=12;2+7+0=09;8+0+0=08#0892", "2+7+1=10"),  # a lost carry
+        ("4+8+0=13;2+7+1=11;8+0+1=09#0913", "4+8+0=12"),
+        ("4+8+0=12;2+7+1=10;8+0+1=10#1002", "8+0+1=09"),
+        ("4+8+0=12;2+7+1=10;8+0+1=09#0920", "#0902"),
+        ("4+8+0=12;2+7+1=10;8+0+1=09#902", "#0902"),
+        ("4+8+0=12;2+7+1=10#102", "step 3 missing"),
+        ("4+8+0=12;2+7+1=10;8+0+1=09;0+0+0=00#00902", "step 4 not asked"),
+        ("4+8+0=12;2+7+1=10;8+0+1=09", "no #"),
+        ("4+8+0=12;2+7+1=", "2+7+1=10"),
+        ("", "step 1 missing"),
+    ],
+)
+def test_feedback_names_the_first_wrong_step_from_the_question_alone(text: str, feedback: str | None) -> None:
+    template = ADDITION.load("test")[0]
+    question = template.prompt[0].model_copy(update={"content": "824+078"})
+    problem = template.model_copy(update={"prompt": (question,), "answer": "0902", "solution": None})
+    assert ADDITION.grade(problem, text).feedback == feedback
