@@ -10,19 +10,31 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from training.method import JSD, Distill, ForwardKL, GroupAdvantage, PolicyGradient, ReverseKL, TopKSupport
+from training.method import (
+    JSD,
+    Distill,
+    ForwardKL,
+    GroupAdvantage,
+    Importance,
+    PolicyGradient,
+    ReverseKL,
+    SampledKL,
+    TopKSupport,
+)
 from training.method.terms import AnyTerm
 from training.objective import Denominators, TokenBatch, objective
-
-os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
-trl = pytest.importorskip("trl", reason="TRL is a test-only oracle: pip install -e '.[dev]' brings it")
-from trl.experimental.gkd.gkd_trainer import GKDTrainer  # noqa: E402
-from trl.experimental.sdpo import loss_utils  # noqa: E402
-from trl.trainer.grpo_trainer import GRPOTrainer  # noqa: E402
 
 VOCABULARY, WIDTH = 13, 7
 LENGTHS = (4, 1, 6, 3)
 LONGEST = 8
+
+os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
+
+
+def peer(module: str, name: str) -> Any:
+    """TRL takes seconds to import, so only the tests that use it do."""
+    return getattr(pytest.importorskip(f"trl.{module}", reason="TRL is not installed (extra dev)"), name)
+
 
 DIVERGENCES: list[tuple[float, Any]] = [
     (0.0, ForwardKL()),
@@ -59,22 +71,27 @@ class Case:
         return out.index_put((self.sequence, self.position), packed)
 
     @property
+    def reference_logprobs(self) -> Tensor:
+        return torch.log_softmax(self.head(self.teacher), -1).gather(-1, self.ids[:, None]).squeeze(-1)
+
+    @property
     def mask(self) -> Tensor:
         return self.padded(torch.ones(len(self.ids), dtype=torch.float64))
 
-    def ours(self, term: AnyTerm) -> tuple[Tensor, Tensor]:
+    def ours(self, *given: AnyTerm) -> tuple[Tensor, Tensor]:
+        terms = {f"term {index}": term for index, term in enumerate(given)}
         batch = TokenBatch(
             ids=self.ids,
             sequence=self.sequence,
             position=self.position,
             mask={},
-            advantage={"term": self.advantage[self.sequence]},
+            advantage={name: self.advantage[self.sequence] for name in terms},
             old_logprobs={1.0: self.old},
         )
-        denominators = Denominators.of({"term": term}, batch, LONGEST)
+        denominators = Denominators.of(terms, batch, LONGEST)
         views = {"student": self.hidden, "teacher": self.teacher}
         heads: dict[str, nn.Module] = {"student": self.head, "teacher": self.head}
-        result = objective({"term": term}, batch, views, heads, denominators=denominators, chunk_tokens=5)
+        result = objective(terms, batch, views, heads, denominators=denominators, chunk_tokens=5)
         return result.loss.detach(), torch.autograd.grad(result.loss, self.hidden)[0]
 
     def theirs(self, loss: Tensor) -> tuple[Tensor, Tensor]:
@@ -91,7 +108,7 @@ def agree(first: tuple[Tensor, Tensor], second: tuple[Tensor, Tensor]) -> None:
 def test_gkd(beta: float, divergence: Any, temperature: float) -> None:
     case = Case(seed=1)
     labels = torch.where(case.mask > 0, 0, -100)
-    loss = GKDTrainer.generalized_jsd_loss(
+    loss = peer("experimental.gkd.gkd_trainer", "GKDTrainer").generalized_jsd_loss(
         case.padded(case.head(case.hidden)),
         case.padded(case.head(case.teacher)),
         labels=labels,
@@ -102,6 +119,10 @@ def test_gkd(beta: float, divergence: Any, temperature: float) -> None:
     agree(case.ours(Distill(divergence=divergence, temperature=temperature)), case.theirs(loss))
 
 
+def sdpo(function: str) -> Any:
+    return peer("experimental.sdpo.loss_utils", function)
+
+
 @pytest.mark.parametrize(("alpha", "divergence"), DIVERGENCES)
 @pytest.mark.parametrize("k", [None, 4])
 @pytest.mark.parametrize("tail", [True, False])
@@ -110,34 +131,33 @@ def test_sdpo(alpha: float, divergence: Any, k: int | None, tail: bool) -> None:
     logits, target = case.head(case.hidden), case.head(case.teacher)
     term = Distill(divergence=divergence)
     if k is None:
-        loss = loss_utils.compute_full_logit_self_distillation_loss(logits, target, distillation_alpha=alpha)
+        loss = sdpo("compute_full_logit_self_distillation_loss")(logits, target, distillation_alpha=alpha)
     else:
         rest: Any = "tail" if tail else "renormalise"
         term = Distill(divergence=divergence, support=TopKSupport(k=k, of="student", rest=rest))
-        loss = loss_utils.compute_topk_self_distillation_loss(
+        loss = sdpo("compute_topk_self_distillation_loss")(
             logits, target, distillation_topk=k, distillation_alpha=alpha, distillation_add_tail=tail
         )
     agree(case.ours(term), case.theirs(loss.mean()))
 
 
 def test_sdpo_importance_clip() -> None:
-    from training.method import Importance
-
     case = Case(seed=3)
     logits, target = case.head(case.hidden), case.head(case.teacher)
     own = torch.log_softmax(logits, -1).gather(-1, case.ids[:, None]).squeeze(-1)
-    loss = loss_utils.compute_full_logit_self_distillation_loss(logits, target, distillation_alpha=1.0)
-    loss = loss_utils.apply_importance_sampling_clipping(loss, own, case.old, clip_coeff=1.2)
+    loss = sdpo("compute_full_logit_self_distillation_loss")(logits, target, distillation_alpha=1.0)
+    loss = sdpo("apply_importance_sampling_clipping")(loss, own, case.old, clip_coeff=1.2)
     term = Distill(divergence=ReverseKL(), importance=Importance(clip=1.2))
     agree(case.ours(term), case.theirs(loss.mean()))
 
 
 @pytest.mark.parametrize("loss_type", ["grpo", "dr_grpo", "dapo"])
 @pytest.mark.parametrize("delta", [None, 1.5])
-def test_grpo(loss_type: str, delta: float | None) -> None:
+@pytest.mark.parametrize("beta", [0.0, 0.04])
+def test_grpo(loss_type: str, delta: float | None, beta: float) -> None:
     case = Case(seed=4)
     own = torch.log_softmax(case.head(case.hidden), -1).gather(-1, case.ids[:, None]).squeeze(-1)
-    loss = _trl_grpo(case, own, loss_type, delta)
+    loss = _trl_grpo(case, own, loss_type, delta, beta)
     reductions: dict[str, Any] = {"grpo": "sequence_mean", "dr_grpo": "constant", "dapo": "token_mean"}
     term = PolicyGradient(
         advantage=GroupAdvantage(),
@@ -148,12 +168,15 @@ def test_grpo(loss_type: str, delta: float | None) -> None:
         reduction=reductions[loss_type],
     )
     # TRL bounds the ratio before the smaller product is taken: with delta above 1 + clip_high that is the dual clip.
-    agree(case.ours(term), case.theirs(loss))
+    reference = SampledKL(
+        against="teacher", estimator="k3", temperature=1.0, reduction=reductions[loss_type], coefficient=beta
+    )
+    agree(case.ours(term, reference), case.theirs(loss))
 
 
-def _trl_grpo(case: Case, own: Tensor, loss_type: str, delta: float | None) -> Tensor:
+def _trl_grpo(case: Case, own: Tensor, loss_type: str, delta: float | None, beta: float) -> Tensor:
     """GRPOTrainer's loss on a trainer that is only as much built as the loss reads."""
-    trainer = object.__new__(GRPOTrainer)
+    trainer = object.__new__(peer("trainer.grpo_trainer", "GRPOTrainer"))
     entropies = torch.zeros(len(LENGTHS), LONGEST, dtype=torch.float64)
     log_probs = case.padded(own)
     trainer.__dict__.update(
@@ -162,7 +185,7 @@ def _trl_grpo(case: Case, own: Tensor, loss_type: str, delta: float | None) -> T
         top_entropy_quantile=1.0,
         off_policy_mask_threshold=None,
         importance_sampling_level="token",
-        beta=0.0,
+        beta=beta,
         loss_type=loss_type,
         epsilon_low=0.2,
         epsilon_high=0.28,
@@ -171,7 +194,7 @@ def _trl_grpo(case: Case, own: Tensor, loss_type: str, delta: float | None) -> T
         model=SimpleNamespace(training=False),
         max_completion_length=LONGEST,
         current_gradient_accumulation_steps=1,
-        accelerator=SimpleNamespace(num_processes=1, gather=lambda values: values),
+        accelerator=_OneProcess(),
         _entropy_bonus_enabled=False,
         _metrics={"eval": _Lists(), "train": _Lists()},
     )
@@ -182,9 +205,22 @@ def _trl_grpo(case: Case, own: Tensor, loss_type: str, delta: float | None) -> T
         "completion_mask": case.mask,
         "advantages": case.advantage,
         "old_per_token_logps": case.padded(case.old),
+        "ref_per_token_logps": case.padded(case.reference_logprobs),
         "num_items_in_batch": torch.tensor(float(sum(LENGTHS))),
     }
     return trainer._compute_loss(None, inputs)
+
+
+class _OneProcess:
+    """What accelerate does with a single process."""
+
+    num_processes = 1
+
+    def gather(self, values: Tensor) -> Tensor:
+        return values
+
+    def reduce(self, values: Tensor, reduction: str) -> Tensor:
+        return values
 
 
 class _Lists(dict[str, list[float]]):
