@@ -15,8 +15,11 @@ class Linear(Spec):
 
     kind: Literal["linear"] = "linear"
     start: float
+    """Value at update 1."""
     end: float
+    """Value from update ``updates`` + 1 on."""
     updates: int = Field(gt=0)
+    """Length of the way."""
 
     def at(self, update: int) -> float:
         share = min(1.0, (update - 1) / self.updates)
@@ -34,9 +37,13 @@ class Ramp(Spec):
 
     kind: Literal["ramp"] = "ramp"
     peak: float
+    """The value between rise and fall."""
     warmup_updates: int = Field(0, ge=0)
+    """Length of the rise."""
     decay_updates: int = Field(0, ge=0)
+    """Length of the fall."""
     total_updates: int = Field(gt=0)
+    """Where the fall ends."""
 
     def at(self, update: int) -> float:
         up = min(1.0, update / self.warmup_updates) if self.warmup_updates else 1.0
@@ -52,6 +59,7 @@ class Steps(Spec):
 
     kind: Literal["steps"] = "steps"
     values_from: tuple[tuple[int, float], ...] = Field(min_length=1)
+    """Pairs of a first update and the value from there."""
 
     @model_validator(mode="after")
     def _ordered(self) -> Steps:
@@ -72,7 +80,9 @@ class Controlled(Spec):
 
     kind: Literal["controlled"] = "controlled"
     controller: str
+    """Name in the method's controllers."""
     output: str
+    """Name of the output."""
 
 
 Schedule = Linear | Ramp | Steps

@@ -15,11 +15,15 @@ class SamplingParams(Spec):
     """How completions are drawn. ``temperature`` 0 is greedy decoding."""
 
     max_new_tokens: int = Field(gt=0)
+    """Completions that reach this length are cut off."""
     temperature: float = Field(1.0, ge=0)
+    """What logits are divided by; 0 is greedy decoding."""
     top_p: float = Field(1.0, gt=0, le=1)
+    """Draws from the smallest set of tokens with this much probability; 1 keeps all."""
     top_k: int = Field(0, ge=0)
     """0 keeps the whole vocabulary."""
     min_p: float = Field(0.0, ge=0, lt=1)
+    """Leaves out tokens below this share of the likeliest token's probability; 0 keeps all."""
     stop_token_ids: tuple[int, ...] = ()
     """Ids that end a completion, besides the model's own end-of-turn ids."""
 

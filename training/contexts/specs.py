@@ -35,6 +35,7 @@ class PartialSolutionContext(Spec):
 
     kind: Literal["partial_solution"] = "partial_solution"
     share: Share = 1.0
+    """The part of the solution that is shown (USD's β)."""
     unit: Unit = "tokens"
     """USD's text says characters and counts tokens; tokens is the reading here."""
     keep_answer: bool = True
@@ -50,10 +51,15 @@ class OverlapMaskedContext(Spec):
 
     kind: Literal["overlap_masked"] = "overlap_masked"
     min_hidden: float = Field(0.0, ge=0, le=1)
+    """Share hidden from the teacher when nothing overlaps."""
     max_hidden: float = Field(0.5, ge=0, le=1)
+    """Share hidden when every anchor is in the rollout."""
     unit: Unit = "tokens"
+    """What the share counts."""
     keep_answer: bool = True
+    """Show the final answer after a cut solution too."""
     anchors: tuple[Literal["numbers", "formulas", "boxed"], ...] = ("numbers", "formulas", "boxed")
+    """What counts as an anchor of a text."""
 
 
 class PeerSuccessContext(Spec):
@@ -71,6 +77,7 @@ class PeerSuccessContext(Spec):
     exclude_self: bool = True
     """False lets a successful rollout be its own demonstration."""
     threshold: float = 0.5
+    """Reward from which a rollout is a success."""
 
 
 class EnvironmentFeedbackContext(Spec):
@@ -78,6 +85,7 @@ class EnvironmentFeedbackContext(Spec):
 
     kind: Literal["environment_feedback"] = "environment_feedback"
     attempt: bool = False
+    """Show the attempt beside its feedback."""
 
 
 class SelfCritiqueContext(Spec):
@@ -85,7 +93,9 @@ class SelfCritiqueContext(Spec):
 
     kind: Literal["self_critique"] = "self_critique"
     max_new_tokens: int = Field(512, gt=0)
+    """Longest critique."""
     temperature: float = Field(1.0, ge=0)
+    """Temperature that critiques are drawn at."""
     attempt: bool = False
     """Show the attempt beside its critique."""
 
@@ -95,6 +105,7 @@ class DemonstrationContext(Spec):
 
     kind: Literal["demonstration"] = "demonstration"
     of: Literal["own_reference", "another_problem"] = "own_reference"
+    """Whose worked example is shown."""
 
 
 class OtherProblemContext(Spec):
@@ -102,6 +113,7 @@ class OtherProblemContext(Spec):
 
     kind: Literal["other_problem"] = "other_problem"
     shows: Literal["solution", "answer"] = "solution"
+    """What of the other problem is shown."""
 
 
 Context = Annotated[

@@ -15,7 +15,9 @@ class GroupAdvantage(Spec):
 
     kind: Literal["group"] = "group"
     divide_by_std: bool = True
+    """Whether rewards are scaled by the group's standard deviation."""
     epsilon: float = Field(1e-4, ge=0)
+    """Added to the standard deviation."""
 
 
 class TeacherLogRatio(Spec):
@@ -23,8 +25,11 @@ class TeacherLogRatio(Spec):
 
     kind: Literal["teacher_log_ratio"] = "teacher_log_ratio"
     against: str = "teacher"
+    """Name of the view whose log-probability is the target."""
     low: float | None = None
+    """Lower bound of A_t; None has none."""
     high: float | None = None
+    """Upper bound of A_t; None has none."""
 
 
 Advantage = Annotated[Annotated[GroupAdvantage | TeacherLogRatio, Field(discriminator="kind")], KindShorthand]
@@ -38,8 +43,11 @@ class RlsdModulation(Spec):
 
     kind: Literal["rlsd"] = "rlsd"
     against: str = "teacher"
+    """Name of the view that moves the credit."""
     share: Share = 0.5
+    """λ: 0 leaves A as it is."""
     bound: float = Field(0.2, ge=0, lt=1)
+    """ε: how far from 1 the factor of a token may be."""
 
 
 class GrsdModulation(Spec):
@@ -52,11 +60,17 @@ class GrsdModulation(Spec):
 
     kind: Literal["grsd"] = "grsd"
     against: str = "teacher"
+    """Name of the view that moves the credit."""
     share: Share = 0.5
+    """λ: 0 leaves A as it is."""
     bound: float = Field(0.2, gt=0)
+    """Bound of |ĝ|."""
     dead_zone: float = Field(0.0, ge=0)
+    """Normalised |u| up to this gives ĝ = 0."""
     level: Literal["turn", "token"] = "turn"
+    """Whether Δ is a turn's mean or a token's own."""
     normalise: Literal["group", "none"] = "group"
+    """What |u| is divided by."""
 
 
 Modulation = Annotated[Annotated[RlsdModulation | GrsdModulation, Field(discriminator="kind")], KindShorthand]

@@ -18,6 +18,7 @@ class UsdController(Spec):
 
     kind: Literal["usd"] = "usd"
     term: str = "distill"
+    """Name of the term whose load is held to the capacity."""
     capacity: float = Field(0.3, gt=0)
     """ε."""
     price_rate: float = Field(0.1, ge=0)
@@ -25,8 +26,11 @@ class UsdController(Spec):
     share_rate: float = Field(0.03, ge=0)
     """η_β; 0 holds β."""
     initial_price: float = Field(0.0, ge=0)
+    """λ before the first update."""
     initial_share: float = Field(0.8, ge=0, le=1)
+    """β before the first update."""
     min_share: float = Field(0.1, ge=0, le=1)
+    """β_min, the lower bound of β."""
 
     def outputs(self) -> tuple[str, ...]:
         return ("price", "share")
@@ -40,8 +44,11 @@ class AlignmentController(Spec):
 
     kind: Literal["alignment"] = "alignment"
     similarity: Literal["token_f1", "rouge_l", "edit_distance", "exact_match"] = "token_f1"
+    """How rollout and reference are compared."""
     rate: float = Field(0.1, gt=0, le=1)
+    """How fast the weight follows."""
     initial_weight: float = Field(1.0, ge=0, le=1)
+    """The weight before the first update."""
 
     def outputs(self) -> tuple[str, ...]:
         return ("weight",)

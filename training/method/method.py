@@ -25,11 +25,17 @@ class Method(Spec):
     """One method of the field. ``METHODS[key]`` with nothing changed is the paper's method."""
 
     key: str
+    """Its name in METHODS."""
     title: str
+    """Its name in tables."""
     summary: str
+    """One sentence."""
     paper: str | None
+    """arXiv id, with the version where it matters."""
     status: Literal["paper", "reading", "style", "baseline"]
+    """paper: text and code read; reading: part is inferred; style: after an abstract; baseline: what others compare to."""
     equation: str
+    """The loss in one line."""
     open_choices: dict[str, str] = {}
     """What the paper leaves open, and which reading is the default."""
     code_differences: dict[str, str] = {}
@@ -37,15 +43,21 @@ class Method(Spec):
     ablations: dict[str, tuple[Any, ...]] = {}
     """The paper's ablations: dotted path -> values other than the default."""
     sampling: SamplingParams
+    """How rollouts are drawn."""
     batch: Batch
+    """How many problems and rollouts an update takes."""
     reward: Reward = Reward()
+    """What a grade is worth."""
     rollout_view: str = "student"
     """The view that draws the rollouts; any other than the student makes the method off-policy."""
     adapter: Adapter | None = None
     """None trains all weights."""
     views: dict[str, View]
+    """Ways of looking at a rollout, by name."""
     phases: dict[str, Phase]
+    """Kinds of optimiser steps, by name, in order."""
     controllers: dict[str, Controller] = {}
+    """State that numbers may follow, by name."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Method:

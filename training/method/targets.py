@@ -30,6 +30,7 @@ class JSD(Spec):
 
     kind: Literal["jsd"] = "jsd"
     beta: float = Field(0.5, gt=0, lt=1)
+    """β, the target's share in the mixture m."""
 
 
 class Renyi(Spec):
@@ -37,7 +38,9 @@ class Renyi(Spec):
 
     kind: Literal["renyi"] = "renyi"
     order: float = Field(gt=0)
+    """ρ; toward 1 it becomes the KL."""
     direction: Literal["target||student", "student||target"] = "target||student"
+    """Which side carries the power ρ."""
 
     @model_validator(mode="after")
     def _not_one(self) -> Renyi:
@@ -60,8 +63,11 @@ class TopKSupport(Spec):
 
     kind: Literal["top_k"] = "top_k"
     k: int = Field(100, gt=0)
+    """How many ids."""
     of: Literal["target", "student"] = "student"
+    """Whose likeliest ids."""
     rest: Literal["tail", "renormalise"] = "tail"
+    """What becomes of the other ids."""
 
 
 Support = Annotated[Annotated[FullSupport | TopKSupport, Field(discriminator="kind")], KindShorthand]
@@ -79,7 +85,9 @@ class GeometricMix(Spec):
     reference: str = "reference"
     """Name of the view that anchors; what it sees is its own ``context``."""
     share: Share = 0.9
+    """α of SR-OPSD, η of SDPO's trust region."""
     order: Literal["support_first", "mix_first"] = "support_first"
+    """Whether the sides are put on the support before the mixture or after it."""
 
 
 class TowardStudent(Spec):
@@ -91,9 +99,13 @@ class TowardStudent(Spec):
 
     kind: Literal["toward_student"] = "toward_student"
     share: Share = 0.1
+    """γ: 0 keeps the target, 1 makes it the student."""
     positions: Literal["all", "entropy_gap"] = "entropy_gap"
+    """Which tokens are interpolated."""
     top_share: float = Field(0.1, gt=0, le=1)
+    """Share of a rollout's tokens with b_t = 1."""
     gap: Literal["absolute", "target_higher", "student_higher"] = "absolute"
+    """Direction of the gap of entropies."""
 
 
 Mix = Annotated[Annotated[GeometricMix | TowardStudent, Field(discriminator="kind")], KindShorthand]

@@ -12,15 +12,26 @@ from training.method.targets import Divergence, ForwardKL, FullSupport, Geometri
 from training.method.weightings import Gate, Importance, Uniform, Weighting
 from training.schedules import Dynamic
 
-Reduction = Literal["token_mean", "sequence_mean", "constant"]
-"""token_mean: Σ over the global batch / its weight; sequence_mean: mean over sequences of per-sequence means;
-constant: Σ / (sequences · max_new_tokens)."""
-
-Normalise = Literal["weights", "tokens"]
-"""What a reduction counts: Σ of the tokens' weights (gates included), or all tokens that take part in the term."""
-
-Temperature = Annotated[float, Field(gt=0)] | Literal["sampling"]
-"""What logits are divided by in a term; "sampling" follows ``sampling.temperature`` (see Method.at)."""
+Reduction = Annotated[
+    Literal["token_mean", "sequence_mean", "constant"],
+    Field(
+        description="token_mean: Σ over the global batch / its weight; sequence_mean: mean over sequences of "
+        "per-sequence means; constant: Σ / (sequences · max_new_tokens)."
+    ),
+]
+Normalise = Annotated[
+    Literal["weights", "tokens"],
+    Field(
+        description="What a reduction counts: Σ of the tokens' weights (gates included), or all tokens that take part "
+        "in the term."
+    ),
+]
+Temperature = Annotated[
+    Annotated[float, Field(gt=0)] | Literal["sampling"],
+    Field(description='What logits are divided by; "sampling" follows ``sampling.temperature``.'),
+]
+Coefficient = Annotated[Dynamic, Field(description="The term's factor in the sum of the phase.")]
+_Rollouts = Annotated[Literal["rollouts"], Field(description="The term learns from rollouts.")]
 
 
 class Distill(Spec):
@@ -34,7 +45,9 @@ class Distill(Spec):
     mix: Mix | None = None
     """What the target is mixed with before the divergence."""
     divergence: Divergence = ForwardKL()
+    """How far the student is from the target."""
     support: Support = FullSupport()
+    """The ids it is taken on."""
     entry_clip: float | None = Field(None, gt=0)
     """Upper clip of each event's summand before the sum, the tail included (OPSD v3: 0.05); refused with Rényi."""
     token_clip: float | None = Field(None, gt=0)
@@ -42,16 +55,19 @@ class Distill(Spec):
     temperature: Temperature = 1.0
     """Divides the logits of all sides."""
     weighting: Weighting = Uniform()
+    """How much each token counts."""
     gate: Gate = "all"
     normalise: Normalise = "weights"
     importance: Importance | None = None
+    """A factor for tokens drawn by older weights; None has none."""
     sampler_importance_clip: float | None = Field(None, gt=0)
     """Multiplies by min(π_old(y_t)/π_sampler(y_t), this): the trainer's against the sampler's probability (SDPO: 2)."""
     skip_tokens: int = Field(0, ge=0)
     """So many first tokens of each response take no part."""
     reduction: Reduction = "token_mean"
-    coefficient: Dynamic = 1.0
+    coefficient: Coefficient = 1.0
     data: Literal["rollouts", "references"] = "rollouts"
+    """Whose tokens carry the loss: the rollout's, or the worked solution's."""
 
     @model_validator(mode="after")
     def _clip_needs_summands(self) -> Distill:
@@ -72,17 +88,23 @@ class SampledKL(Spec):
 
     kind: Literal["sampled_kl"] = "sampled_kl"
     of: str = "student"
+    """Name of the view that learns."""
     against: str = "reference"
+    """Name of the view it is held to."""
     estimator: Literal["k1", "k2", "k3", "urkl", "ufkl", "rkl", "fkl"] = "k3"
+    """The function of w that is averaged."""
     temperature: Temperature = "sampling"
     weighting: Weighting = Uniform()
+    """How much each token counts."""
     gate: Gate = "all"
     normalise: Normalise = "weights"
     importance: Importance | None = None
+    """A factor for tokens drawn by older weights; None has none."""
     skip_tokens: int = Field(0, ge=0)
+    """So many first tokens of each response take no part."""
     reduction: Reduction = "token_mean"
-    coefficient: Dynamic = 1.0
-    data: Literal["rollouts"] = "rollouts"
+    coefficient: Coefficient = 1.0
+    data: _Rollouts = "rollouts"
 
     @model_validator(mode="after")
     def _weights_that_need_no_target(self) -> SampledKL:
@@ -102,18 +124,25 @@ class PolicyGradient(Spec):
 
     kind: Literal["policy_gradient"] = "policy_gradient"
     of: str = "student"
+    """Name of the view that learns."""
     advantage: Advantage = GroupAdvantage()
+    """What log-probabilities are multiplied by."""
     modulation: Modulation | None = None
+    """How a teacher spreads the advantage over tokens; None spreads it evenly."""
     clip_low: float = Field(0.2, gt=0, lt=1)
+    """ρ_t counts from 1 minus this."""
     clip_high: float = Field(0.2, gt=0)
+    """ρ_t counts up to 1 plus this."""
     dual_clip: float | None = Field(None, gt=1)
+    """c, the bound for negative advantages; None has none."""
     sampler_importance_clip: float | None = Field(None, gt=0)
+    """Multiplies by min(π_old(y_t)/π_sampler(y_t), this); None leaves it out."""
     temperature: Temperature = "sampling"
     gate: Gate = "all"
     normalise: Normalise = "tokens"
     reduction: Reduction = "token_mean"
-    coefficient: Dynamic = 1.0
-    data: Literal["rollouts"] = "rollouts"
+    coefficient: Coefficient = 1.0
+    data: _Rollouts = "rollouts"
 
     @model_validator(mode="after")
     def _modulates_rewards(self) -> PolicyGradient:
@@ -136,7 +165,9 @@ class Alignment(Spec):
     """
 
     similarity: Literal["token_f1", "rouge_l", "edit_distance", "exact_match"] = "token_f1"
+    """How rollout and reference are compared."""
     granularity: Literal["sample", "batch"] = "sample"
+    """Whether each sample has its own weight."""
 
 
 class CrossEntropy(Spec):
@@ -144,14 +175,17 @@ class CrossEntropy(Spec):
 
     kind: Literal["cross_entropy"] = "cross_entropy"
     of: str = "student"
+    """Name of the view that learns."""
     data: Literal["rollouts", "references"] = "references"
+    """What is imitated."""
     labels: Literal["own", "references"] = "own"
     """"references" with data "rollouts" asks for y*_t behind the prefix ŷ_<t: the mixed-context control of SDS."""
     alignment: Alignment | None = None
+    """A weight for each sample by its rollout's distance from the reference; None is 1."""
     gate: Gate = "all"
     normalise: Normalise = "tokens"
     reduction: Reduction = "token_mean"
-    coefficient: Dynamic = 1.0
+    coefficient: Coefficient = 1.0
 
     @model_validator(mode="after")
     def _labels_differ(self) -> CrossEntropy:
@@ -173,17 +207,22 @@ class Preference(Spec):
 
     kind: Literal["preference"] = "preference"
     of: str = "teacher"
+    """Name of the view that learns."""
     against: str = "prior"
+    """Name of the view r̃ is measured from."""
     beta: float = Field(0.1, gt=0)
+    """β, the scale of r̃."""
     length: Literal["sum", "mean"] = "sum"
+    """Whether r̃ adds the tokens up or averages them."""
     bound: float | None = Field(None, gt=0)
     """r̃ is clipped to ± this; clipped rows have no gradient."""
     shift_rate: float = Field(1.0, gt=0, le=1)
     """δ ← (1 − rate)·δ + rate·(this batch's δ); 1 keeps no memory."""
     success_threshold: float = 0.5
+    """Reward from which a rollout counts as passed."""
     temperature: Temperature = "sampling"
-    coefficient: Dynamic = 1.0
-    data: Literal["rollouts"] = "rollouts"
+    coefficient: Coefficient = 1.0
+    data: _Rollouts = "rollouts"
 
     def targets(self) -> tuple[str, ...]:
         return (self.against,)
@@ -194,12 +233,13 @@ class Entropy(Spec):
 
     kind: Literal["entropy"] = "entropy"
     of: str = "student"
+    """Name of the view that learns."""
     temperature: Temperature = "sampling"
     reduction: Reduction = "token_mean"
     normalise: Normalise = "weights"
     gate: Gate = "all"
-    coefficient: Dynamic = 1.0
-    data: Literal["rollouts"] = "rollouts"
+    coefficient: Coefficient = 1.0
+    data: _Rollouts = "rollouts"
 
     def targets(self) -> tuple[str, ...]:
         return ()

@@ -17,15 +17,23 @@ class Optimiser(Spec):
     """
 
     learning_rate: float = Field(gt=0)
+    """Its peak."""
     betas: tuple[float, float] = (0.9, 0.999)
+    """AdamW's decay rates of the two moments."""
     epsilon: float = Field(1e-8, gt=0)
+    """AdamW's ε."""
     weight_decay: float = Field(0.0, ge=0)
+    """AdamW's decoupled decay."""
     warmup_updates: int = Field(0, ge=0)
+    """Steps of linear warm-up."""
     decay: Literal["constant", "linear", "cosine"] = "constant"
+    """Course of the rate after the warm-up."""
     total_updates: int | None = Field(None, gt=0)
     """Where the decay ends; needed unless ``decay`` is constant."""
     final_share: float = Field(0.0, ge=0, le=1)
+    """Share of the peak rate that is left at the end of the decay."""
     max_grad_norm: float = Field(1.0, gt=0)
+    """Longer gradients are scaled down to this norm."""
 
     @model_validator(mode="after")
     def _decay_has_an_end(self) -> Optimiser:
@@ -41,8 +49,11 @@ class Phase(Spec):
     """
 
     terms: dict[str, Term] = Field(min_length=1)
+    """The loss is their sum."""
     optimiser: Optimiser
+    """How its steps are made."""
     every: int = Field(1, gt=0)
+    """Runs at every so-many-th update."""
     rollouts: Literal["batch", "since_last"] = "batch"
     """The update's own rollouts, or those of all updates since this phase last ran (VPD's buffer)."""
 
@@ -51,7 +62,9 @@ class Batch(Spec):
     """``prompts`` problems an update, ``group_size`` rollouts each."""
 
     prompts: int = Field(gt=0, le=10**6)
+    """Problems an update."""
     group_size: int = Field(1, gt=0)
+    """Rollouts of each problem."""
     step_prompts: int | None = Field(None, gt=0)
     """Problems of one optimiser step; None uses the whole batch for one step (strictly on-policy)."""
     groups: Literal["all", "mixed_rewards"] = "all"
@@ -70,15 +83,20 @@ class Overlong(Spec):
     """A penalty that grows linearly from 0 to ``penalty`` over the last ``cache_tokens`` of max_new_tokens (DAPO)."""
 
     cache_tokens: int = Field(gt=0)
+    """Length of the stretch before max_new_tokens in which the penalty grows."""
     penalty: float = Field(1.0, ge=0)
+    """The penalty at max_new_tokens."""
 
 
 class Reward(Spec):
     """From a grade's score to the reward R = fail + (pass − fail)·score − penalty."""
 
     on_fail: float = 0.0
+    """R of a score of 0."""
     on_pass: float = 1.0
+    """R of a score of 1."""
     overlong: Overlong | None = None
+    """Penalty on long responses; None has none."""
     truncated: Literal["keep", "drop"] = "keep"
     """drop: responses cut off at max_new_tokens give no gradient in policy-gradient terms (DAPO's overlong filter)."""
 
@@ -87,5 +105,8 @@ class Adapter(Spec):
     """LoRA: W + (alpha/rank)·B·A on the named linear layers; everything else is frozen."""
 
     rank: int = Field(64, gt=0)
+    """Rank of B·A."""
     alpha: float = Field(128.0, gt=0)
+    """Its product is scaled by alpha/rank."""
     layers: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+    """Names of the linear layers that get one."""

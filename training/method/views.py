@@ -27,6 +27,7 @@ class EmaWeights(Spec):
 
     kind: Literal["ema"] = "ema"
     teacher_update_rate: float = Field(0.05, gt=0, le=1)
+    """How much of the student enters after every update."""
 
 
 class SyncedWeights(Spec):
@@ -34,6 +35,7 @@ class SyncedWeights(Spec):
 
     kind: Literal["synced"] = "synced"
     every: int = Field(1, gt=0)
+    """Updates between two copies."""
 
 
 class PhaseStartWeights(Spec):
@@ -54,7 +56,9 @@ class View(Spec):
     """One way of looking at a rollout: whose weights, with which context in the prompt."""
 
     weights: Weights
+    """Whose weights look."""
     context: Context = NoContext()
+    """What the prompt shows beside the problem."""
     thinking: bool | None = None
     """The chat template's thinking switch; None leaves it to the template."""
     template: str | None = None

@@ -36,7 +36,9 @@ class UsdHard(Spec):
 
     kind: Literal["usd_hard"] = "usd_hard"
     price: NonNegative = 0.0
+    """λ; usually a controller's output."""
     divergence: Literal["raw", "clipped"] = "raw"
+    """Whether g is taken before the entry clip or after it."""
 
 
 class TopTokens(Spec):
@@ -49,8 +51,11 @@ class TopTokens(Spec):
 
     kind: Literal["top_tokens"] = "top_tokens"
     keep: float = Field(0.2, gt=0, le=1)
+    """Share of each rollout's tokens that is kept."""
     score: Literal["soft_or", "entropy", "overconfident"] = "soft_or"
+    """What tokens are ranked by."""
     entropy_percentile: float = Field(0.98, gt=0, le=1)
+    """Where the entropies of a batch are cut off."""
 
 
 class Position(Spec):
@@ -58,14 +63,20 @@ class Position(Spec):
 
     kind: Literal["position"] = "position"
     exponent: float = Field(1.0, ge=0)
+    """0 weighs all tokens alike."""
 
 
 Weighting = Annotated[
     Annotated[Uniform | UsdSoft | UsdHard | TopTokens | Position, Field(discriminator="kind")], KindShorthand
 ]
 
-Gate = Literal["all", "positive_advantage", "passed", "failed"]
-"""Which rollouts a term learns from. positive_advantage: R_i > mean of the group (SDPG); passed: R_i of 0.5 or more."""
+Gate = Annotated[
+    Literal["all", "positive_advantage", "passed", "failed"],
+    Field(
+        description="Which rollouts a term learns from. positive_advantage: R_i > mean of the group (SDPG); passed: "
+        "R_i of 0.5 or more."
+    ),
+]
 
 
 class Importance(Spec):
@@ -75,4 +86,6 @@ class Importance(Spec):
     """
 
     clip: float | None = Field(2.0, gt=0)
+    """Upper bound of ρ_t; None has none."""
     gradient: bool = False
+    """Whether the gradient flows through ρ_t."""
