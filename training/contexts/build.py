@@ -1,95 +1,102 @@
-"""Builds the privileged context of every row of a batch, and refuses problems that cannot have one (no torch here)."""
+"""Builds the privileged context of every row of a batch (no torch here)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 
 from evaluation.problems import Problem
-from training.contexts.specs import Context, NoContext, OtherProblemContext, SolutionContext
-from training.method import CrossEntropy, Method
+from training.contexts.attempts import environment_feedback, peer_success, self_critique
+from training.contexts.checks import check_problems
+from training.contexts.language import Block, ContextLanguage
+from training.contexts.reveal import answer_of, overlap_masked, partial_solution, solution_of
+from training.contexts.rows import ContextRow, ContextTokens, PrivilegedContext, context_of
+from training.contexts.specs import (
+    AnswerContext,
+    Context,
+    DemonstrationContext,
+    EnvironmentFeedbackContext,
+    NoContext,
+    OtherProblemContext,
+    OverlapMaskedContext,
+    PartialSolutionContext,
+    PeerSuccessContext,
+    SelfCritiqueContext,
+    SolutionContext,
+)
+
+__all__ = ["build_contexts", "check_problems", "problem_block"]
 
 
-@dataclass(frozen=True, slots=True)
-class PrivilegedContext:
-    """What one row's prompt gains. ``text`` None leaves the prompt as the student sees it."""
-
-    text: str | None
-    source: str | None = None
-    """Id of the problem that the text comes from."""
-
-
-def build_contexts(context: Context, problems: Sequence[Problem]) -> list[PrivilegedContext | None]:
+def build_contexts(
+    context: Context,
+    rows: Sequence[ContextRow],
+    language: ContextLanguage,
+    tokens: ContextTokens,
+    auxiliary: Mapping[int, str] | None = None,
+) -> list[PrivilegedContext | None]:
     """One context for each row of the batch; None masks the row for every term that uses the view.
 
-    ``problems`` is the batch in order, with one entry a row (a group of G rollouts repeats its problem G times).
-    Raises ValueError naming the problem where a context cannot be had.
+    ``rows`` is the batch in order (a group of G rollouts repeats its problem G times), ``auxiliary`` the answers to
+    ``auxiliary_requests`` by the place of their row. Raises ValueError naming the problem where a context cannot be
+    had, TypeError for a share that is still a schedule.
     """
     match context:
         case NoContext():
-            return [PrivilegedContext(None) for _ in problems]
-        case SolutionContext():
-            return [PrivilegedContext(_solution(problem), problem.id) for problem in problems]
-        case OtherProblemContext():
-            others = [_next_other(problems, row) for row in range(len(problems))]
-            return [PrivilegedContext(_solution(other), other.id) for other in others]
+            return [PrivilegedContext(None) for _ in rows]
+        case PeerSuccessContext():
+            return peer_success(context, rows, language, tokens)
+        case EnvironmentFeedbackContext():
+            return environment_feedback(context, rows, language, tokens)
+        case SelfCritiqueContext():
+            if auxiliary is None:
+                raise ValueError("self_critique needs the answers to its auxiliary_requests")
+            return self_critique(context, rows, language, tokens, auxiliary)
+        case PartialSolutionContext():
+            return [partial_solution(context, row, language, tokens) for row in rows]
+        case OverlapMaskedContext():
+            return [overlap_masked(context, row, language, tokens) for row in rows]
+        case SolutionContext() | AnswerContext() | DemonstrationContext() | OtherProblemContext():
+            return [_from_problem(context, rows, index, language) for index in range(len(rows))]
 
 
-def check_problems(method: Method, problems: Iterable[Problem]) -> None:
-    """Refuses, before any work starts, training problems that ``method`` cannot use.
-
-    A view with a ``solution`` or ``other_problem`` context and a term on references need ``solution`` on every
-    problem; ``other_problem`` needs two different problems in every batch. Raises ValueError naming the problem and
-    the fix.
-    """
-    needs = _solution_users(method)
-    ids = set()
-    for problem in problems:
-        ids.add(problem.id)
-        if needs and not (problem.solution or "").strip():
-            raise ValueError(
-                f"problem {problem.id!r} ({problem.benchmark}, {problem.split}) has no solution, which {needs[0]} of "
-                f"method {method.key!r} needs: add a solution to it or leave it out of the training data"
-            )
-    if not ids:
-        raise ValueError(f"no training problems for method {method.key!r}: the training data is empty")
-    for name, view in method.views.items():
-        if isinstance(view.context, OtherProblemContext) and (method.batch.prompts < 3 or len(ids) < 2):
-            raise ValueError(
-                f"views.{name}.context other_problem needs two different problems in every batch, also where one pass "
-                f"over the data ends and the next begins: set batch.prompts (now {method.batch.prompts}) to 3 or more; "
-                f"the training data has {len(ids)} problem(s)"
-            )
+def _from_problem(
+    context: SolutionContext | AnswerContext | DemonstrationContext | OtherProblemContext,
+    rows: Sequence[ContextRow],
+    index: int,
+    language: ContextLanguage,
+) -> PrivilegedContext:
+    """A context that is one block of one problem, the row's own or the next."""
+    problem = rows[index].problem
+    if isinstance(context, OtherProblemContext) or getattr(context, "of", None) == "another_problem":
+        problem = _next_other(rows, index, context.kind)
+    return context_of([problem_block(context, problem, language)], language, problem.id)
 
 
-def _solution_users(method: Method) -> list[str]:
-    views = [
-        f"views.{name}.context {view.context.kind}"
-        for name, view in method.views.items()
-        if isinstance(view.context, SolutionContext | OtherProblemContext)
-    ]
-    terms = [
-        f"phases.{phase_name}.terms.{name} (on references)"
-        for phase_name, phase in method.phases.items()
-        for name, term in phase.terms.items()
-        if isinstance(term, CrossEntropy) or term.data == "references"
-    ]
-    return views + terms
+def problem_block(
+    context: SolutionContext | AnswerContext | DemonstrationContext | OtherProblemContext,
+    problem: Problem,
+    language: ContextLanguage,
+) -> Block:
+    """What ``context`` shows of ``problem``."""
+    match context:
+        case AnswerContext() | OtherProblemContext(shows="answer"):
+            return ("answer", answer_of(problem))
+        case DemonstrationContext(of="own_reference"):
+            return ("demonstration", solution_of(problem))
+        case DemonstrationContext():
+            example = language.worked_example(problem.prompt[-1].content, solution_of(problem))
+            return ("demonstration", example)
+        case _:
+            return ("solution", solution_of(problem))
 
 
-def _solution(problem: Problem) -> str:
-    if problem.solution is None:
-        raise ValueError(f"problem {problem.id!r} ({problem.benchmark}, {problem.split}) has no solution to show")
-    return problem.solution
-
-
-def _next_other(problems: Sequence[Problem], row: int) -> Problem:
-    here = problems[row].id
-    for step in range(1, len(problems)):
-        other = problems[(row + step) % len(problems)]
+def _next_other(rows: Sequence[ContextRow], index: int, kind: str) -> Problem:
+    here = rows[index].problem.id
+    for step in range(1, len(rows)):
+        other = rows[(index + step) % len(rows)].problem
         if other.id != here:
             return other
     raise ValueError(
-        f"other_problem needs another problem in the batch, and all {len(problems)} rows are of problem {here!r}: "
+        f"{kind} needs another problem in the batch, and all {len(rows)} rows are of problem {here!r}: "
         "set batch.prompts to 3 or more"
     )

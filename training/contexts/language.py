@@ -41,7 +41,7 @@ COMPACT: Mapping[BlockKind, str] = MappingProxyType(
         "demonstration": "eg:{text}",
         "peer_success": "ok:{text}",
         "peer_failure": "no:{text}",
-        "attempt": "try:{text}",
+        "attempt": "no:{text}",
         "feedback": "fix:{text}",
         "critique": "note:{text}",
         "critique_request": "check:{text}",
