@@ -151,7 +151,7 @@ class Renderer:
         return len(self.tokenizer(text, add_special_tokens=False)["input_ids"])
 
     def prefix(self, text: str, count: int) -> str:
-        """The beginning of ``text`` that its first ``count`` tokens cover, without a token that ends inside a character.
+        """The beginning of ``text`` under its first ``count`` tokens, without a token that ends inside a character.
 
         Raises ValueError for a tokenizer that does not know where its tokens stand (one without a fast backend).
         """

@@ -31,7 +31,7 @@ Rendered = dict[tuple[str, str | None, str | None, bool | None], tuple[int, ...]
 """Prompts by problem id, context text, user's turn and thinking, so that a batch renders each once."""
 
 _UNBOUNDED = ("peer_success", "environment_feedback", "self_critique")
-"""Contexts whose longest text cannot be known before work: feedback, and rollouts whose text takes more tokens again."""
+"""Contexts whose longest text is not known before work: feedback, and rollouts whose text takes more tokens again."""
 
 
 def view_prompts(

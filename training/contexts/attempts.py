@@ -17,7 +17,7 @@ from training.contexts.specs import Context, EnvironmentFeedbackContext, PeerSuc
 def peer_success(
     context: PeerSuccessContext, rows: Sequence[ContextRow], language: ContextLanguage, tokens: ContextTokens
 ) -> list[PrivilegedContext | None]:
-    """For each row the first successful rollout of its group, and feedback on its own failed attempt (SDPO, table 2).
+    """For each row the first successful rollout of its group, and feedback on its own failed attempt (SDPO).
 
     A success is a reward of ``threshold`` or more; what could not be graded is none. Peers of which nothing is left
     without their thinking are passed over. None where a row has neither block.

@@ -49,7 +49,8 @@ def check_problems(method: Method, problems: Iterable[Problem], benchmark: Bench
 def sample_feedback(benchmark: Benchmark, problems: Sequence[Problem]) -> list[str]:
     """What ``benchmark`` says of empty answers to the first problems; empty when it says nothing."""
     grades = [benchmark.grade(problem, "") for problem in islice(problems, PROBED_PROBLEMS)]
-    return [grade.feedback for grade in grades if grade.verdict == "fail" and (grade.feedback or "").strip()]
+    said = [(grade.feedback or "").strip() for grade in grades if grade.verdict == "fail"]
+    return [feedback for feedback in said if feedback]
 
 
 def needs_solution(context: Context) -> bool:

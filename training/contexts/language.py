@@ -101,7 +101,7 @@ class ContextLanguage:
         return self.turns.get(self.ordered(blocks)[0][0]) if blocks else None
 
     def partial(self, prefix: str, answer: str | None = None) -> str:
-        """The text of a ``partial_solution`` block: what is revealed, the mask, and the final answer where it is kept."""
+        """The text of a ``partial_solution`` block: what is revealed, the mask, the final answer where it is kept."""
         return prefix + self.mask + ("" if answer is None else self.answer_marker + answer)
 
     def facts(self, rows: Sequence[str]) -> str:
@@ -127,7 +127,7 @@ class ContextLanguage:
 
 
 def fill(template: str, **texts: str) -> str:
-    """``template`` with its ``{name}`` fields replaced in one pass: fields inside the inserted texts stay as they are."""
+    """``template`` with its ``{name}`` fields replaced in one pass: fields in the inserted texts stay as they are."""
     parts = [template]
     for name, text in texts.items():
         parts = [piece for part in parts for piece in _split(part, f"{{{name}}}", text)]
@@ -187,9 +187,9 @@ NATURAL_LANGUAGE = ContextLanguage(
             "attempt": _SOLVE_AGAIN,
             "feedback": _SOLVE_AGAIN,
             "critique": _SOLVE_AGAIN,
-            "critique_request": "{problem}\n\n{context}\n\nCheck the attempt step by step. Name the first mistake and how "
-            "to put it right, in a few sentences. Do not write a new solution. If nothing is wrong, say so.",
+            "critique_request": "{problem}\n\n{context}\n\nCheck the attempt step by step. Name the first mistake and "
+            "how to put it right, in a few sentences. Do not write a new solution. If nothing is wrong, say so.",
         }
     ),
 )
-"""For instruction-tuned models. Order and parts of the failed-attempt prompts follow SDPO (arXiv:2601.20802, table 2)."""
+"""For instruction-tuned models. Parts and order of prompts after a failed attempt follow SDPO (arXiv:2601.20802)."""
