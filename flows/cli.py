@@ -148,27 +148,33 @@ def _assignment(text: str) -> tuple[str, Any]:
 
 
 @app.command
-def methods(name: str | None = None, *, json: Json = False, markdown: bool = False) -> int:
-    """List the methods, or show one: its equation, settings, presets and open choices.
+def methods(name: str | None = None, *, json: Json = False, markdown: bool = False, docs: bool = False) -> int:
+    """List the methods, or show one: equation, every field with its meaning, ablations, presets, open choices.
 
     Parameters
     ----------
     markdown
-        Print the list as the table of the README.
+        Print the list as the table of the README, or the method as its section of docs/methods.md.
+    docs
+        Print docs/methods.md: all methods, and what their fields mean.
     """
     from evaluation.names import nearest
-    from flows.catalogue import describe_method, method_rows, methods_markdown, methods_table
+    from flows.catalogue import table_of
+    from flows.method_docs import method_section, methods_document
+    from flows.method_pages import describe_method
+    from flows.method_table import method_rows, methods_markdown
     from training.methods import METHODS
 
-    if name is None and markdown:
-        print(methods_markdown())
-        return 0
-    if name is None:
-        _print(method_rows() if json else methods_table(), json)
-        return 0
-    if name not in METHODS:
+    if name is not None and name not in METHODS:
         raise UsageError(f"unknown method {name!r}{nearest(name, sorted(METHODS))}")
-    _print(METHODS[name].model_dump(mode="json") if json else describe_method(METHODS[name]), json)
+    if docs:
+        print(methods_document(), end="")
+    elif markdown:
+        print(methods_markdown() if name is None else method_section(METHODS[name]))
+    elif name is None:
+        _print(method_rows() if json else table_of(method_rows()), json)
+    else:
+        _print(METHODS[name].model_dump(mode="json") if json else describe_method(METHODS[name]), json)
     return 0
 
 

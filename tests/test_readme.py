@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.catalogue import methods_markdown
+from flows.method_table import methods_markdown
 from tests.flows.study import environment
 
 README = (Path(__file__).parent.parent / "README.md").read_text()

@@ -76,7 +76,7 @@ class Steps(Spec):
 
 
 class Controlled(Spec):
-    """What the method's controller ``controller`` puts out under the name ``output``."""
+    """An output of one of the method's controllers."""
 
     kind: Literal["controlled"] = "controlled"
     controller: str

@@ -21,7 +21,7 @@ class SamplingParams(Spec):
     top_p: float = Field(1.0, gt=0, le=1)
     """Draws from the smallest set of tokens with this much probability; 1 keeps all."""
     top_k: int = Field(0, ge=0)
-    """0 keeps the whole vocabulary."""
+    """Draws from so many likeliest tokens; 0 keeps the whole vocabulary."""
     min_p: float = Field(0.0, ge=0, lt=1)
     """Leaves out tokens below this share of the likeliest token's probability; 0 keeps all."""
     stop_token_ids: tuple[int, ...] = ()

@@ -6,7 +6,8 @@ import io
 
 from rich.console import Console
 
-from flows.catalogue import describe_method, table_of
+from flows.catalogue import table_of
+from flows.method_pages import describe_method
 from training.methods import METHODS
 
 

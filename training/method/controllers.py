@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from evaluation.spec import Spec
+from evaluation.spec import KindShorthand, Spec
 
 
 class UsdController(Spec):
@@ -54,4 +54,4 @@ class AlignmentController(Spec):
         return ("weight",)
 
 
-Controller = Annotated[UsdController | AlignmentController, Field(discriminator="kind")]
+Controller = Annotated[Annotated[UsdController | AlignmentController, Field(discriminator="kind")], KindShorthand]

@@ -33,7 +33,7 @@ class Method(Spec):
     paper: str | None
     """arXiv id, with the version where it matters."""
     status: Literal["paper", "reading", "style", "baseline"]
-    """paper: text and code read; reading: part is inferred; style: after an abstract; baseline: what others compare to."""
+    """paper: text and code read; reading: part is inferred; style: after an abstract; baseline: a yardstick."""
     equation: str
     """The loss in one line."""
     open_choices: dict[str, str] = {}
@@ -41,7 +41,7 @@ class Method(Spec):
     code_differences: dict[str, str] = {}
     """How the authors' code differs from their paper."""
     ablations: dict[str, tuple[Any, ...]] = {}
-    """The paper's ablations: dotted path -> values other than the default."""
+    """The paper's ablations and controls: dotted path -> values other than the default."""
     sampling: SamplingParams
     """How rollouts are drawn."""
     batch: Batch

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from evaluation.spec import Spec
+from evaluation.spec import KindShorthand, Spec
 from training.method.advantages import Advantage, GroupAdvantage, Modulation, TeacherLogRatio
 from training.method.targets import Divergence, ForwardKL, FullSupport, GeometricMix, Mix, Renyi, Support
 from training.method.weightings import Gate, Importance, Uniform, Weighting
@@ -246,4 +246,4 @@ class Entropy(Spec):
 
 
 AnyTerm = Distill | SampledKL | PolicyGradient | CrossEntropy | Preference | Entropy
-Term = Annotated[AnyTerm, Field(discriminator="kind")]
+Term = Annotated[Annotated[AnyTerm, Field(discriminator="kind")], KindShorthand]
