@@ -63,8 +63,8 @@ def mixed_pair(
 def _toward_student(
     mix: TowardStudent, target: Distribution, student: Distribution, picked: Bool[Tensor, " n"] | None, where: str
 ) -> Distribution:
-    share = 1 - plain_number(mix.share, "mix.share")
+    share = plain_number(mix.share, "mix.share")
     if picked is None or mix.positions == "all":
-        return geometric(target, student, share, where)
-    rows = torch.where(picked[:, None], share, 1.0).to(target.log_probs.dtype)
+        return geometric(target, student, 1 - share, where)
+    rows = 1 - share * picked.to(target.log_probs.dtype)[:, None]
     return geometric(target, student, rows, where)

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from tests.training.losses.test_divergences import ALL, EVERY, random_pair
+from training.losses.bounds import SMALLEST_TAIL
 from training.losses.distributions import Distribution, from_log_probs, softmax
 from training.losses.divergences import divergence, forward_kl
-from training.losses.supports import SMALLEST_TAIL, label_by_logits, restrict, top_ids
+from training.losses.supports import label_by_logits, restrict, top_ids
 from training.method import Divergence, FullSupport, Support, TopKSupport
 
 Side = Literal["target", "student"]
