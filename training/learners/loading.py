@@ -37,13 +37,16 @@ def fix_numerics(compute: ComputeSpec) -> torch.device:
 def load_base(path: Path, content_hash: str, device: torch.device) -> PreTrainedModel:
     """The model of folder ``path`` in fp32 on ``device``: frozen, in evaluation mode, shared, never to be changed.
 
-    Raises ValueError for a folder without a causal language model, or one whose logits are not its output head
-    applied to its final hidden states (soft-capped or scaled logits).
+    Raises ValueError for a folder that holds an adapter or no causal language model, or one whose logits are not its
+    output head applied to its final hidden states (soft-capped or scaled logits).
     """
     key = (content_hash, str(device))
     if key in _BASES:
         _BASES.move_to_end(key)
         return _BASES[key]
+    if (path / "adapter_config.json").exists():
+        # transformers would take the weights from the place the adapter names and put the adapter on them.
+        raise ValueError(f"{path} holds an adapter: merge it into its base and save the merged model in a folder")
     transformers_logging.disable_progress_bar()
     try:
         model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, local_files_only=True)
@@ -60,7 +63,8 @@ def load_base(path: Path, content_hash: str, device: torch.device) -> PreTrained
 def load_renderer(model: ResolvedModel, base: PreTrainedModel, system_prompt: str | None) -> Renderer:
     """The renderer of the model's own tokenizer and generation settings."""
     tokenizer: Any = AutoTokenizer.from_pretrained(model.path, local_files_only=True)
-    return Renderer(tokenizer, model.privileged_template, system_prompt, base.generation_config)
+    positions = base.config.max_position_embeddings
+    return Renderer.for_model(tokenizer, model, system_prompt, base.generation_config, positions)
 
 
 def _check_head(model: PreTrainedModel, path: Path) -> None:

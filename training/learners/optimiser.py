@@ -57,8 +57,12 @@ class PhasedAdamW:
         """One step of ``phase`` along the gradients times ``gradient_scale``; drops the gradients.
 
         Returns grad_norm (scaled, before clipping) and learning_rate. Raises NonFiniteGradientError before anything
-        but the gradients has changed.
+        but the gradients has changed, ValueError for an unknown phase or a negative scale.
         """
+        if phase not in self._phases:
+            raise ValueError(f"there is no phase {phase!r}; phases: {sorted(self._phases)}")
+        if gradient_scale < 0:
+            raise ValueError(f"phase {phase!r}: a gradient scale of {gradient_scale} would climb the loss")
         spec, count = self._phases[phase], self.steps[phase] + 1
         norm = self._clip(f"phase {phase!r}, optimiser step {count}", spec.max_grad_norm, gradient_scale)
         rate = learning_rate(spec, count)

@@ -7,8 +7,8 @@ import torch
 from transformers import Gemma2Config, Gemma2ForCausalLM
 
 from tests.training.small import small_model
-from training.learners.weights import low_precision_copy
 from training.learners.loading import fix_numerics, load_base
+from training.learners.weights import low_precision_copy
 from training.spec import ComputeSpec
 
 CPU = torch.device("cpu")
@@ -55,6 +55,14 @@ def test_models_that_change_logits_after_the_head_are_refused(tmp_path: Path) ->
 def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="holds no causal language model"):
         load_base(tmp_path, "hash-empty", CPU)
+
+
+def test_a_folder_with_an_adapter_is_refused(tmp_path: Path) -> None:
+    small_model().save_pretrained(tmp_path)
+    (tmp_path / "adapter_config.json").write_text('{"base_model_name_or_path": "elsewhere/model"}')
+
+    with pytest.raises(ValueError, match="holds an adapter: merge it into its base"):
+        load_base(tmp_path, "hash-adapter", CPU)
 
 
 def test_numerics_are_those_of_the_spec() -> None:
