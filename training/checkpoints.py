@@ -67,11 +67,6 @@ def segment_report(run_dir: Path, segment: int) -> SegmentReport | None:
     return report if found == report.checksums else None
 
 
-def segment_done(run_dir: Path, segment: int) -> bool:
-    """Whether ``segment`` needs no work: its report is there and its checkpoint intact or released."""
-    return segment_report(run_dir, segment) is not None
-
-
 def save_segment(
     run_dir: Path,
     segment: int,

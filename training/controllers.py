@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from training.credit.alignment import Similarity
 from training.method import AlignmentController, Controller, Method, UsdController
 
 Values = dict[str, float]
@@ -71,7 +72,7 @@ class Controllers:
             for output, value in values.items()
         }
 
-    def similarities(self) -> set[str]:
+    def similarities(self) -> set[Similarity]:
         """The similarities that some controller observes."""
         return {spec.similarity for spec in self._specs.values() if isinstance(spec, AlignmentController)}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -36,9 +35,9 @@ class RolloutRecorder:
         self._records: list[RolloutRecord] = []
         self._problems: set[str] = set()
 
-    def add(self, result: UpdateResult, problems: Sequence[Problem]) -> None:
+    def add(self, result: UpdateResult) -> None:
         """Takes in one update's problems and rollouts."""
-        for problem in problems:
+        for problem in result.problems:
             self._add_problem(problem)
         for index, (rollout, contexts) in enumerate(zip(result.rollouts, result.contexts, strict=True)):
             self._records.append(self._record(result.update, index, rollout))

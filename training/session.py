@@ -2,38 +2,43 @@
 
 A segment is the updates between two evaluations. Training draws no random number of its own: each rollout's seed is a
 hash of (run seed, update, place), the order of problems is a function of the run's seed, and dropout is off. So the
-state is the weights, the averages, the optimiser's moments and the update's number, and nothing else.
+state is the learner's, what training.state holds and the update's number, and nothing else.
 """
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from evaluation.data import training_order
+from evaluation.data import solutions_graded_wrong, training_order
 from evaluation.problems import Problem
 from evaluation.results.records import StepRecord
 from evaluation.results.spool import Spool
 from training.base_models import resolve_model
 from training.checkpoint_evaluation import evaluate_checkpoint, evaluate_segment
 from training.checkpoints import CheckpointError, SegmentReport, load_segment, save_segment, segment_report
-from training.checkpoints import release as release_segment
-from training.contexts.build import check_problems
+from training.contexts.checks import check_problems, needs_solution
 from training.learners.base import views_used
 from training.learners.hf import HFLearner
 from training.learners.loading import fix_numerics, load_base, load_renderer
-from training.method import Distill, Method
+from training.method import Method
 from training.recording import RolloutRecorder
+from training.rendering import language_of
 from training.spec import RunSpec, UpdatesBudget
-from training.update import Trainer, run_update
+from training.state import BUFFERS, TrainingState
+from training.trainer import Trainer
+from training.update import UpdateResult, run_update
 from training.warm import warm_sources
 
 __all__ = ["Session", "evaluate_checkpoint", "evaluate_segment"]
 
 ROLE = "trainer"
+
+_log = logging.getLogger(__name__)
 
 
 class Session:
@@ -59,11 +64,10 @@ class Session:
         self.run_dir = run_dir
         self.attempt = attempt
         self._method = spec.method
-        self._phase = only_phase(spec.method)
         sources = warm_sources(spec, benchmarks_root)
         if sources.train_benchmark is None:
             raise ValueError(f"run {run_id} has no training data: set data.train")
-        check_problems(spec.method, sources.train)
+        check_problems(spec.method, sources.train, sources.train_benchmark)
         self._problems = sources.train
         self._benchmark = sources.train_benchmark
         self._device = fix_numerics(spec.compute)
@@ -72,11 +76,13 @@ class Session:
         self._renderer = load_renderer(self._model, self._base, spec.model.system_prompt)
         self._spool = Spool(run_dir, role=ROLE, attempt=attempt)
         self._trainer: Trainer | None = None
+        self._training = TrainingState.initial(spec.method)
         self._held: int | None = None
+        self._graded: dict[str, bool] = {}
         self._update = 0
         self._cost: Counter[str] = Counter()
 
-    def run_segment(self, segment: int, on_update: Callable[[StepRecord], None] | None = None) -> SegmentReport:
+    def run_segment(self, segment: int) -> SegmentReport:
         """Trains segment ``segment`` (from 1) and writes its checkpoint; one that is done is only reported.
 
         Starts from the end of the segment before, from its checkpoint unless this session holds just that state.
@@ -95,13 +101,13 @@ class Session:
         first = self._update + 1
         recorder = RolloutRecorder(self._spool, self.run_dir, self.run_id, segment, self._benchmark.version)
         while not self._finished() and self._update - first + 1 < self.spec.evaluation.every_updates:
-            self._one_update(trainer, segment, recorder, on_update)
+            self._one_update(trainer, segment, recorder)
         recorder.close()
         self._spool.flush()
         report = save_segment(
             self.run_dir,
             segment,
-            trainer.learner.state(),
+            {**trainer.learner.state(), **({BUFFERS: buffers} if (buffers := self._training.tensors()) else {})},
             self._state(segment),
             first_update=first,
             finished=self._finished(),
@@ -109,45 +115,50 @@ class Session:
         self._held = segment
         return report
 
-    def release(self, segment: int) -> None:
-        """Says that the evaluation of ``segment`` is done, so that its checkpoint may be deleted (see checkpoints)."""
-        release_segment(self.run_dir, segment)
-
     def close(self) -> None:
         """Flushes and closes the spool."""
         self._spool.close()
 
     # --- one update ----------------------------------------------------------------------------------------------
 
-    def _one_update(
-        self,
-        trainer: Trainer,
-        segment: int,
-        recorder: RolloutRecorder,
-        on_update: Callable[[StepRecord], None] | None,
-    ) -> None:
+    def _one_update(self, trainer: Trainer, segment: int, recorder: RolloutRecorder) -> None:
         update = self._update + 1
-        problems = self._batch(update)
-        result = run_update(trainer, update, problems)
+        result = run_update(trainer, update, self._next_problems(), self._training, more=self._next_problems)
         self._update = update
         self._cost.update(result.cost)
-        recorder.add(result, problems)
-        step = StepRecord(
-            run_id=self.run_id,
-            update=update,
-            segment=segment,
-            metrics=result.metrics,
-            cost=dict(self._cost),
-            at=time.time(),
+        recorder.add(result)
+        self._spool.append(
+            StepRecord(
+                run_id=self.run_id,
+                update=update,
+                segment=segment,
+                metrics={**result.metrics, **self._solutions_graded_wrong(trainer, result)},
+                cost=dict(self._cost),
+                at=time.time(),
+            )
         )
-        self._spool.append(step)
-        if on_update is not None:
-            on_update(step)
 
-    def _batch(self, update: int) -> list[Problem]:
-        prompts = self._method.batch.prompts
-        order = training_order(len(self._problems), self.spec.seed, (update - 1) * prompts, prompts)
-        return [self._problems[index] for index in order]
+    def _next_problems(self) -> Sequence[Problem]:
+        """The next batch of the training order; the place in it is part of the state."""
+        start, count = self._training.problems_drawn, self._method.batch.prompts
+        self._training.problems_drawn += count
+        return [self._problems[index] for index in training_order(len(self._problems), self.spec.seed, start, count)]
+
+    def _solutions_graded_wrong(self, trainer: Trainer, result: UpdateResult) -> dict[str, float | None]:
+        """``solutions_graded_wrong``: share of the update's problems whose own solution their grader fails.
+
+        A student that imitates such a solution perfectly scores nothing. Asked where the method shows or teaches
+        solutions, once a problem; the first such problems are named in the log.
+        """
+        if not uses_solutions(self._method):
+            return {}
+        new = [problem for problem in result.problems if problem.id not in self._graded]
+        wrong = {problem.id for problem, _ in solutions_graded_wrong(trainer.benchmark, new)}
+        if wrong and not any(self._graded.values()):
+            _log.warning("the grader of %s fails the solutions of %s", trainer.benchmark.name, sorted(wrong)[:5])
+        self._graded |= {problem.id: problem.id in wrong for problem in new}
+        failing = [self._graded[problem.id] for problem in result.problems]
+        return {"solutions_graded_wrong": sum(failing) / len(failing)}
 
     def _finished(self) -> bool:
         budget = self.spec.budget
@@ -163,7 +174,7 @@ class Session:
             "run_id": self.run_id,
             "segment": segment,
             "update": self._update,
-            "problems_seen": self._update * self._method.batch.prompts,
+            "training": self._training.to_json(),
             "model": self._model.content_hash,
             "cost": dict(self._cost),
         }
@@ -173,41 +184,44 @@ class Session:
         if self._held == segment and self._trainer is not None:
             return self._trainer
         trainer = self._new_trainer()
+        self._training = TrainingState.initial(self._method)
         self._update, self._cost = 0, Counter()
         if segment > 0:
             report, tensors, state = load_segment(self.run_dir, segment)
             if state["run_id"] != self.run_id or state["model"] != self._model.content_hash:
                 raise CheckpointError(f"{report.checkpoint} in {self.run_dir} is of another run or base model")
+            buffers = tensors.pop(BUFFERS, {})
             trainer.learner.load_state(tensors)
+            self._training.load(state["training"], buffers, self._problems)
             self._update, self._cost = state["update"], Counter(state["cost"])
         self._trainer, self._held = trainer, segment
         return trainer
 
     def _new_trainer(self) -> Trainer:
-        phase = self._method.phases[self._phase]
-        names = {term.of for term in phase.terms.values()}
-        names |= {term.against for term in phase.terms.values() if isinstance(term, Distill)}
+        method = self._method
         learner = HFLearner(
             self._base,
-            phase.optimiser,
+            {name: phase.optimiser for name, phase in method.phases.items()},
             self.spec.compute,
-            views_used(self._method.views, names),
+            views_used(method.views, method.views_used()),
             end_ids=self._renderer.end_ids,
             pad_id=self._renderer.pad_id,
+            adapter=method.adapter,
+            seed=self.spec.seed,
         )
         return Trainer(
-            method=self._method,
-            phase=self._phase,
+            method=method,
             learner=learner,
             renderer=self._renderer,
+            language=language_of(self._model),
             benchmark=self._benchmark,
             compute=self.spec.compute,
             run_seed=self.spec.seed,
         )
 
 
-def only_phase(method: Method) -> str:
-    """The name of the method's one phase."""
-    if len(method.phases) != 1:
-        raise ValueError(f"method {method.key!r} has {len(method.phases)} phases; one is what can be trained")
-    return next(iter(method.phases))
+def uses_solutions(method: Method) -> bool:
+    """Whether a view shows solutions, or a term or controller learns from them."""
+    shown = any(needs_solution(method.views[name].context) for name in method.views_used())
+    taught = any(term.data == "references" or getattr(term, "labels", "own") == "references" for term in method.terms())
+    return shown or taught

@@ -1,45 +1,25 @@
-"""One update: problems → rollouts or references → grades → contexts → views → objective → step → moving averages."""
+"""One update: problems → rollouts → grades → contexts → the phases that are due → averages and controllers."""
 
 from __future__ import annotations
 
 import time
-from collections import defaultdict
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-import torch
-
-from evaluation.benchmarks.base import Benchmark
 from evaluation.problems import Problem
-from training.batches import row_chunks
-from training.learners.base import Learner
+from training.accounting import TIMES, Account
+from training.controllers import Observed
+from training.draws import Drawn, DrawProblems, Group, draw, renumbered, with_critiques
 from training.learners.hf import half_life
 from training.method import EmaWeights, Method
-from training.objective import ObjectiveResult, objective
-from training.rendering import Renderer
-from training.rollouts import Rollout, grade_rollouts, rollout_metrics, sample_rollouts
-from training.spec import ComputeSpec
-from training.streams import Stream, build_streams
-from training.views import look
+from training.phases import PhaseResult, SamplerGap, run_phase
+from training.rollouts import Rollout, rollout_metrics
+from training.rows import distances
+from training.state import TrainingState
+from training.streams import Stream
+from training.trainer import Trainer
 
-FORWARD_FLOP = 2
-"""FLOP a parameter and token of a forward pass (one multiplication, one addition)."""
-TRAINING_FLOP = 6
-"""FLOP a parameter and token of a forward and a backward pass."""
-
-
-@dataclass(frozen=True, slots=True)
-class Trainer:
-    """What every update of a run shares."""
-
-    method: Method
-    phase: str
-    learner: Learner
-    renderer: Renderer
-    benchmark: Benchmark
-    compute: ComputeSpec
-    run_seed: int
+__all__ = ["Trainer", "UpdateResult", "run_update"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,172 +27,139 @@ class UpdateResult:
     """What one update did. ``metrics`` and ``cost`` (increments) go by the names of StepRecord."""
 
     update: int
+    problems: list[Problem]
     rollouts: list[Rollout]
+    """All that were drawn, also those whose groups were dropped."""
     contexts: list[dict[str, str]]
     """Per rollout: view name -> the privileged text that it saw."""
     metrics: dict[str, float | None]
     cost: dict[str, float]
 
 
-@dataclass(slots=True)
-class _Account:
-    """Sums over the micro-batches of one update."""
+def run_update(
+    trainer: Trainer,
+    update: int,
+    problems: Sequence[Problem],
+    state: TrainingState | None = None,
+    *,
+    more: DrawProblems | None = None,
+) -> UpdateResult:
+    """Update number ``update`` (from 1) on ``problems``; the learner's weights and ``state`` are changed in place.
 
-    seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
-    cost: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
-    loss: float = 0.0
-    sums: dict[str, tuple[float, float]] = field(default_factory=dict)
+    ``state`` None is that before the first update; ``more`` gives the next batch of problems, for methods that draw
+    further ones.
 
-    @contextmanager
-    def timed(self, name: str, device: torch.device) -> Generator[None]:
-        start = time.perf_counter()
-        yield
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-        self.seconds[name] += time.perf_counter() - start
+    Metrics: ``loss`` (Σ coefficient · ``loss/<term>`` of the phases that ran, mean over optimiser steps), the
+    objective's means (``loss/<term>``, ``divergence/<term>/…``, ``logit_gradient/<term>``, ``entropy/<view>`` …),
+    ``kept/<term>`` (share of the rows that take part), ``grad_norm`` before clipping and ``learning_rate`` of the first
+    phase that ran (with several phases also ``grad_norm/<phase>``, ``learning_rate/<phase>``),
+    ``optimiser_steps/<phase>`` where a batch serves several, ``controller/<name>/<output>`` as this update used it,
+    ``shift/<term>`` and ``margin/<term>`` of preferences, the rollout metrics, those of ``draws.draw``,
+    ``sampler_logprob_gap`` (mean absolute difference of the sampler's and the learner's log-probability of the drawn
+    tokens, where both are of one view at one temperature), ``half_life/<view>`` in updates of averaged views, and
+    seconds ``t_generate``, ``t_verify``, ``t_teacher``, ``t_train``, ``t_sync``.
 
-    def add(self, result: ObjectiveResult) -> None:
-        self.loss += float(result.loss.detach())
-        for name, (numerator, denominator) in result.metrics.items():
-            so_far = self.sums.get(name, (0.0, 0.0))
-            self.sums[name] = (so_far[0] + numerator, so_far[1] + denominator)
-
-
-def run_update(trainer: Trainer, update: int, problems: Sequence[Problem]) -> UpdateResult:
-    """Update number ``update`` (from 1) on ``problems``; the learner's weights are changed in place.
-
-    Metrics: ``loss``, the objective's means (``loss/<term>``, ``divergence/<term>/…``, ``entropy/<view>`` …),
-    ``grad_norm`` before clipping, ``learning_rate``, the rollout metrics, ``sampler_logprob_gap`` (mean absolute
-    difference of the sampler's and the learner's log-probability of the drawn tokens, where both are at one
-    temperature), ``half_life/<view>`` in updates of averaged views, and seconds ``t_generate``, ``t_verify``,
-    ``t_teacher``, ``t_train``, ``t_sync``.
-
-    Cost: ``flop`` is an estimate from all parameters P: 6·P a token that the learning view reads, 2·P a token that is
-    drawn (with its prompt) or that another view reads; ``teacher_tokens`` are the prompt and response tokens of other
-    views; ``trained_tokens`` the response tokens of learning views.
+    Cost: ``flop`` is an estimate from all parameters P: 6·P a token that the learning view reads with a gradient, 2·P
+    a token that is drawn (with its prompt) or read otherwise; ``rollout_tokens`` and ``auxiliary_tokens`` (critiques)
+    are drawn tokens, ``teacher_tokens`` prompt and response tokens that views read which do not learn,
+    ``trained_tokens`` response tokens of learning views.
 
     Raises NonFiniteGradientError, ContextOverflowError, and ValueError for problems the method cannot use.
     """
     began = time.perf_counter()
-    account = _Account()
-    rollouts = _rollouts(trainer, update, problems, account) if trainer.method.uses_rollouts() else []
-    streams = build_streams(trainer.method, trainer.phase, problems, rollouts, trainer.renderer)
-    gap = _Gap()
-    for stream in streams:
-        _accumulate(trainer, stream, account, gap, rollouts)
-    with account.timed("t_train", trainer.learner.device):
-        stepped = trainer.learner.step(update)
-    with account.timed("t_sync", trainer.learner.device):
+    state = state or TrainingState.initial(trainer.method)
+    account = Account(trainer.learner.device, trainer.learner.parameters)
+    controllers = state.controllers.metrics()
+    method = trainer.method.at(update, state.controllers.outputs())
+    drawn = draw(trainer, method, update, problems, more, account)
+    groups = with_critiques(trainer, method, update, drawn.groups, _asking(method, update), account)
+    for rows in state.buffers.values():
+        rows += [rollout for group in groups for rollout in group.rollouts]
+    results = _run_phases(trainer, method, update, groups, account, state)
+    with account.timed("t_sync"):
+        trainer.learner.advance(update)
         trainer.learner.synchronise()
+    state.controllers.observe(_observed(trainer, state, groups, account))
     wall = time.perf_counter() - began
     account.cost["wall_seconds"] = wall
-    account.cost["gpu_seconds"] = wall if trainer.learner.device.type == "cuda" else 0.0
-    metrics: dict[str, float | None] = {
-        "loss": account.loss,
-        **{name: top / bottom if bottom else None for name, (top, bottom) in account.sums.items()},
-        **stepped,
-        **(rollout_metrics(rollouts) if rollouts else {}),
-        **gap.metrics(),
+    account.cost["gpu_seconds"] = wall if account.device.type == "cuda" else 0.0
+    metrics = {
+        **_phase_metrics(results, account),
+        **controllers,
+        **(rollout_metrics(drawn.rollouts) if drawn.rollouts else {}),
+        **drawn.metrics,
         **_half_lives(trainer.method),
-        **{name: account.seconds[name] for name in ("t_generate", "t_verify", "t_teacher", "t_train", "t_sync")},
+        **{name: account.seconds[name] for name in TIMES},
     }
-    return UpdateResult(update, rollouts, _contexts(streams, rollouts), metrics, dict(account.cost))
+    contexts = _contexts([stream for phase in results.values() for stream in phase.streams], update, drawn)
+    return UpdateResult(update, drawn.problems, drawn.rollouts, contexts, metrics, dict(account.cost))
 
 
-def _rollouts(trainer: Trainer, update: int, problems: Sequence[Problem], account: _Account) -> list[Rollout]:
-    method, learner, renderer = trainer.method, trainer.learner, trainer.renderer
-    prompts = [renderer.student_ids(problem) for problem in problems]
-    with account.timed("t_generate", learner.device):
-        rollouts = sample_rollouts(
-            learner.sampler(),
-            problems,
-            prompts,
-            group_size=method.batch.group_size,
-            params=method.sampling,
-            run_seed=trainer.run_seed,
-            update=update,
-        )
-    drawn = sum(len(rollout.completion.token_ids) for rollout in rollouts)
-    read = drawn + sum(len(rollout.prompt_ids) for rollout in rollouts)
-    account.cost["rollout_tokens"] += drawn
-    account.cost["flop"] += FORWARD_FLOP * learner.parameters * read
-    with account.timed("t_verify", learner.device):
-        return grade_rollouts(rollouts, trainer.benchmark, renderer.decode)
+def _run_phases(
+    trainer: Trainer, method: Method, update: int, groups: list[Group], account: Account, state: TrainingState
+) -> dict[str, PhaseResult]:
+    """The phases that are due, in order; a phase without any row takes no step."""
+    results: dict[str, PhaseResult] = {}
+    drawn = [rollout.completion.logprobs for group in groups for rollout in group.rollouts]
+    gap = SamplerGap(method.rollout_view, method.sampling.temperature, drawn)
+    for name, phase in method.phases.items():
+        if update % phase.every:
+            continue
+        buffered = name in state.buffers
+        own = _buffered(state.buffers[name]) if buffered else groups
+        if own:
+            first = gap if not results and not buffered else None
+            results[name] = run_phase(trainer, method, name, own, account, state, first)
+        if buffered:
+            state.buffers[name] = []
+    if gap.count:
+        account.add({"sampler_logprob_gap": (gap.total, float(gap.count))})
+    return results
 
 
-def _accumulate(trainer: Trainer, stream: Stream, account: _Account, gap: _Gap, rollouts: Sequence[Rollout]) -> None:
-    """Adds the gradient of every micro-batch of ``stream``."""
-    denominators = stream.denominators()
-    temperature = getattr(next(iter(stream.terms.values())), "temperature", None)
-    comparable = stream.data == "rollouts" and temperature == trainer.method.sampling.temperature
-    kept = f"logprob/{stream.learns}"
-    for rows in row_chunks(len(stream.responses), trainer.compute.micro_batch_rows):
-        batch = stream.token_batch(rows, trainer.learner.device)
-        hidden, heads = _look(trainer, stream, rows, account)
-        with account.timed("t_train", trainer.learner.device), trainer.learner.numerics():
-            result = objective(
-                stream.terms,
-                batch,
-                hidden,
-                heads,
-                stream.learns,
-                denominators,
-                chunk_tokens=trainer.compute.head_chunk_tokens,
-                keep=frozenset({kept}) if comparable else frozenset(),
-            )
-        with account.timed("t_train", trainer.learner.device):
-            if result.loss.requires_grad:
-                result.loss.backward()
-        account.add(result)
-        if comparable:
-            gap.add(result.token_values[kept], rollouts[rows.start : rows.stop])
-    tokens = sum(len(response) for response in stream.responses)
-    account.cost["trained_tokens"] += tokens
-    account.cost["reference_tokens"] += tokens if stream.data == "references" else 0
+def _buffered(rollouts: Sequence[Rollout]) -> list[Group]:
+    """The buffer's rollouts by update and group, numbered anew."""
+    groups: dict[tuple[int, int], Group] = {}
+    for rollout in rollouts:
+        groups.setdefault((rollout.update, rollout.group), Group(rollout.problem, [])).rollouts.append(rollout)
+    return renumbered(list(groups.values()))
 
 
-def _look(
-    trainer: Trainer, stream: Stream, rows: range, account: _Account
-) -> tuple[dict[str, torch.Tensor], dict[str, torch.nn.Module]]:
-    """Hidden states and heads of every view of the stream; only the learning view records a graph."""
-    learner, part = trainer.learner, slice(rows.start, rows.stop)
-    responses, names = stream.responses[part], stream.names[part]
-    hidden, heads = {}, {}
-    for name, view_prompts in stream.views.items():
-        learns, view = name == stream.learns, trainer.method.views[name]
-        with account.timed("t_train" if learns else "t_teacher", learner.device):
-            seen = look(
-                learner,
-                view,
-                view_prompts.prompts[part],
-                responses,
-                names,
-                pad_id=trainer.renderer.pad_id,
-                grad=learns,
-            )
-        hidden[name], heads[name] = seen.hidden, learner.head(view.weights)
-        account.cost["flop"] += (TRAINING_FLOP if learns else FORWARD_FLOP) * learner.parameters * seen.tokens
-        if not learns:
-            account.cost["teacher_tokens"] += seen.tokens
-    return hidden, heads
+def _asking(method: Method, update: int) -> list[str]:
+    """The views whose contexts ask the policy, among those of phases that are due or that collect rollouts."""
+    due = [phase for phase in method.phases.values() if not update % phase.every or phase.rollouts == "since_last"]
+    names = {view for phase in due for term in phase.terms.values() for view in (term.of, *term.targets())}
+    return [name for name in method.views if name in names]
 
 
-@dataclass(slots=True)
-class _Gap:
-    """How far the sampler's log-probabilities are from the learner's."""
+def _observed(trainer: Trainer, state: TrainingState, groups: Sequence[Group], account: Account) -> Observed:
+    rollouts = [rollout for group in groups for rollout in group.rollouts]
+    return Observed(
+        loads={term: account.sums.get(f"load/{term}", (0.0, 0.0)) for term in state.controllers.terms()},
+        distances={
+            similarity: distances(similarity, rollouts, trainer.renderer)
+            for similarity in state.controllers.similarities()
+        },
+    )
 
-    total: float = 0.0
-    count: int = 0
 
-    def add(self, learner_logprobs: torch.Tensor, rollouts: Sequence[Rollout]) -> None:
-        drawn = torch.tensor([value for rollout in rollouts for value in rollout.completion.logprobs])
-        differences = (learner_logprobs.detach().cpu() - drawn).abs()
-        used = torch.isfinite(differences)
-        self.total += float(differences[used].double().sum())
-        self.count += int(used.sum())
-
-    def metrics(self) -> dict[str, float | None]:
-        return {"sampler_logprob_gap": self.total / self.count} if self.count else {}
+def _phase_metrics(results: Mapping[str, PhaseResult], account: Account) -> dict[str, float | None]:
+    ran = {name: result for name, result in results.items() if result.losses}
+    metrics: dict[str, float | None] = {
+        "loss": sum(sum(result.losses) / len(result.losses) for result in ran.values()) if ran else None,
+        **account.metrics(),
+    }
+    for name, result in ran.items():
+        norm = sum(result.norms) / len(result.norms)
+        metrics.setdefault("grad_norm", norm)
+        metrics.setdefault("learning_rate", result.learning_rate)
+        if len(ran) > 1 or len(results) > 1:
+            metrics[f"grad_norm/{name}"], metrics[f"learning_rate/{name}"] = norm, result.learning_rate
+        if len(result.losses) > 1:
+            metrics[f"optimiser_steps/{name}"] = float(len(result.losses))
+        for stream in result.streams:
+            metrics |= {f"kept/{term}": sum(flags) / len(flags) for term, flags in stream.kept.items() if flags}
+    return metrics
 
 
 def _half_lives(method: Method) -> dict[str, float | None]:
@@ -223,12 +170,13 @@ def _half_lives(method: Method) -> dict[str, float | None]:
     }
 
 
-def _contexts(streams: Sequence[Stream], rollouts: Sequence[Rollout]) -> list[dict[str, str]]:
-    texts: list[dict[str, str]] = [{} for _ in rollouts]
+def _contexts(streams: Sequence[Stream], update: int, drawn: Drawn) -> list[dict[str, str]]:
+    """The texts that this update's rollouts were shown with, by their places among all that were drawn."""
+    texts: list[dict[str, str]] = [{} for _ in drawn.rollouts]
     for stream in streams:
         if stream.data == "rollouts":
             for name, view in stream.views.items():
-                for row, context in enumerate(view.contexts):
-                    if context is not None and context.text is not None:
-                        texts[row][name] = context.text
+                for (when, place), context in zip(stream.places, view.contexts, strict=True):
+                    if when == update and context is not None and context.text is not None:
+                        texts[place][name] = context.text
     return texts

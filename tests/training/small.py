@@ -13,13 +13,13 @@ from evaluation.benchmarks.addition import ADDITION
 from evaluation.benchmarks.base import Benchmark
 from evaluation.problems import Grade, Problem
 from evaluation.samplers.base import Completion, SampleRequest, SamplingParams
+from training.base_models.language import CONTEXT_LANGUAGE
 from training.base_models.tokenizer import END, PAD, VOCABULARY, build_tokenizer
 from training.learners.base import views_used
 from training.learners.hf import HFLearner
 from training.method import Method, override_all
 from training.methods import METHODS
 from training.rendering import Renderer
-from training.session import only_phase
 from training.spec import ComputeSpec
 from training.update import Trainer
 
@@ -95,16 +95,17 @@ def small_trainer(
 ) -> Trainer:
     compute = compute or ComputeSpec(micro_batch_rows=4, head_chunk_tokens=16, sampling_rows=8)
     renderer = renderer or small_renderer()
-    phase = only_phase(method)
     learner = HFLearner(
         model or small_model(),
-        method.phases[phase].optimiser,
+        {name: phase.optimiser for name, phase in method.phases.items()},
         compute,
         views_used(method.views, set(method.views)),
         end_ids=renderer.end_ids,
         pad_id=renderer.pad_id,
+        adapter=method.adapter,
+        seed=seed,
     )
-    return Trainer(method, phase, learner, renderer, benchmark, compute, seed)
+    return Trainer(method, learner, renderer, CONTEXT_LANGUAGE, benchmark, compute, seed)
 
 
 def graded_by(judge: Callable[[Problem, str], Grade]) -> Benchmark:

@@ -13,7 +13,6 @@ from training.checkpoints import (
     load_segment,
     release,
     save_segment,
-    segment_done,
     segment_report,
     write_json,
 )
@@ -38,23 +37,23 @@ def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
 
 
 def test_a_segment_is_done_only_with_report_and_intact_checkpoint(tmp_path: Path) -> None:
-    assert not segment_done(tmp_path, 1)
+    assert segment_report(tmp_path, 1) is None
     report = _save(tmp_path, 1)
-    assert segment_done(tmp_path, 1)
+    assert segment_report(tmp_path, 1) is not None
 
     weights = tmp_path / report.checkpoint / "student.safetensors"
     content = weights.read_bytes()
     weights.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-    assert not segment_done(tmp_path, 1)
+    assert segment_report(tmp_path, 1) is None
     weights.unlink()
-    assert not segment_done(tmp_path, 1)
+    assert segment_report(tmp_path, 1) is None
     weights.write_bytes(content)
-    assert segment_done(tmp_path, 1)
+    assert segment_report(tmp_path, 1) is not None
 
     file = tmp_path / "segments" / "1.json"
     whole = file.read_text()
     file.write_text(whole[: len(whole) // 2])
-    assert not segment_done(tmp_path, 1)
+    assert segment_report(tmp_path, 1) is None
     with pytest.raises(CheckpointError, match=r"segment 1 .* not done"):
         load_segment(tmp_path, 1)
 
@@ -66,7 +65,7 @@ def test_a_death_between_checkpoint_and_report_leaves_the_segment_to_be_done_aga
     unfinished.mkdir()
     (unfinished / "student.safetensors").write_text("half")
 
-    assert not segment_done(tmp_path, 1)
+    assert segment_report(tmp_path, 1) is None
     _save(tmp_path, 1, value=2.0)
 
     assert torch.equal(load_segment(tmp_path, 1)[1]["student"]["w"], torch.full((3, 2), 2.0))
@@ -84,7 +83,7 @@ def test_released_checkpoints_go_once_two_later_ones_are_there(tmp_path: Path) -
     assert present() == ["00001", "00002", "00003"]
     assert release(tmp_path, 3) == [1]
     assert present() == ["00002", "00003"]
-    assert all(segment_done(tmp_path, segment) for segment in (1, 2, 3))
+    assert all(segment_report(tmp_path, segment) is not None for segment in (1, 2, 3))
     with pytest.raises(CheckpointError, match=r"segment 1 .* was released"):
         load_segment(tmp_path, 1)
 
@@ -94,7 +93,7 @@ def test_a_checkpoint_whose_evaluation_is_not_done_stays(tmp_path: Path) -> None
         _save(tmp_path, segment)
 
     assert release(tmp_path, 2) == [2]
-    assert segment_done(tmp_path, 1) and (tmp_path / "checkpoints" / "00001").exists()
+    assert segment_report(tmp_path, 1) is not None and (tmp_path / "checkpoints" / "00001").exists()
 
 
 def test_the_final_checkpoint_stays(tmp_path: Path) -> None:
@@ -103,7 +102,7 @@ def test_the_final_checkpoint_stays(tmp_path: Path) -> None:
         _save(tmp_path, segment)
 
     assert release(tmp_path, 1) == []
-    assert segment_done(tmp_path, 1) and (tmp_path / "checkpoints" / "00001").exists()
+    assert segment_report(tmp_path, 1) is not None and (tmp_path / "checkpoints" / "00001").exists()
 
 
 def test_json_is_replaced_whole(tmp_path: Path) -> None:

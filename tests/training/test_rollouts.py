@@ -8,7 +8,7 @@ from evaluation.problems import Grade, Problem
 from evaluation.samplers.base import Completion, SamplingParams
 from tests.training.small import FixedSampler, addition_problems, grade, graded_by, small_renderer
 from training.base_models.tokenizer import END, VOCABULARY
-from training.method import GroupAdvantage
+from training.method import GroupAdvantage, Reward
 from training.rollouts import (
     Rollout,
     grade_rollouts,
@@ -25,7 +25,7 @@ PARAMS = SamplingParams(max_new_tokens=4)
 def _rollouts(scores: list[float | None], groups: list[int]) -> list[Rollout]:
     problems = addition_problems(max(groups) + 1)
     return [
-        Rollout(problems[group], group, (1, 2), Completion((7, STOP), (-0.5, -0.1), "stop"), "x", grade(score))
+        Rollout(problems[group], group, (1, 2), Completion((7, STOP), (-0.5, -0.1), "stop"), "x", grade(score), score)
         for score, group in zip(scores, groups, strict=True)
     ]
 
@@ -74,7 +74,7 @@ def test_grading_sees_the_text_and_a_failing_grader_makes_an_answer_not_scored()
         FixedSampler(responses), problems, [(1,)] * 3, group_size=1, params=PARAMS, run_seed=0, update=1
     )
 
-    graded = grade_rollouts(drawn, graded_by(judge), renderer.decode)
+    graded = grade_rollouts(drawn, graded_by(judge), renderer.decode, Reward(), PARAMS.max_new_tokens)
 
     assert [rollout.text for rollout in graded] == ["7", "8", "9"]
     assert [rollout.reward for rollout in graded] == [None, 1.0, 0.0]
@@ -96,7 +96,7 @@ def test_advantages_leave_out_what_was_not_scored() -> None:
 def test_a_score_beside_not_scored_is_no_reward() -> None:
     careless = Grade(verdict="not_scored", score=0.0, grader="test", version="1", error="time-out")
 
-    assert replace(_rollouts([1.0], [0])[0], grade=careless).reward is None
+    assert replace(_rollouts([1.0], [0])[0], grade=careless).score is None
 
 
 def test_metrics_average_scored_rollouts_only() -> None:

@@ -34,7 +34,7 @@ DISTILL = "phases.student.terms.distill"
 def _without_step(trainer: Trainer, problems: list[Problem]) -> UpdateResult:
     """An update that leaves its gradients where they can be read."""
 
-    def step(update: int) -> dict[str, float]:
+    def step(phase: str, *, gradient_scale: float = 1.0) -> dict[str, float]:
         return {"grad_norm": 0.0, "learning_rate": 0.0}
 
     trainer.learner.step = step  # type: ignore[method-assign]
@@ -134,7 +134,7 @@ def test_padding_changes_nothing() -> None:
         method = small_method("opsd", {**constant, "batch.prompts": len(problems)})
         trainer = small_trainer(method, compute=ComputeSpec(micro_batch_rows=rows))
         sampler = FixedSampler(drawn)
-        trainer.learner.sampler = lambda: sampler  # type: ignore[method-assign]
+        trainer.learner.sampler = lambda weights: sampler  # type: ignore[method-assign]
         _without_step(trainer, problems)
         return gradients(trainer)
 
@@ -194,7 +194,7 @@ def test_sampled_ids_are_trained_on_though_their_text_would_give_others() -> Non
     hint, end = VOCABULARY["<|hint|>"], VOCABULARY[END]
     drawn = [(VOCABULARY["4"], hint, VOCABULARY["5"], end)] * 3
     trainer = small_trainer(small_method("opsd"))
-    trainer.learner.sampler = lambda: FixedSampler(drawn)  # type: ignore[method-assign]
+    trainer.learner.sampler = lambda weights: FixedSampler(drawn)  # type: ignore[method-assign]
     seen: list[torch.Tensor] = []
     plain = trainer.learner.hidden
 
@@ -262,7 +262,7 @@ def test_an_unscored_rollout_does_not_dilute_the_others() -> None:
     def gradient(problems: list[Problem]) -> dict[str, torch.Tensor]:
         method = small_method("grpo", {"batch.prompts": len(problems)})
         trainer = small_trainer(method, benchmark=graded_by(judge))
-        trainer.learner.sampler = lambda: FixedSampler(drawn)  # type: ignore[method-assign]
+        trainer.learner.sampler = lambda weights: FixedSampler(drawn)  # type: ignore[method-assign]
         _without_step(trainer, problems)
         return gradients(trainer)
 
@@ -279,8 +279,8 @@ def test_a_masked_row_is_not_seen_and_not_learned(monkeypatch: pytest.MonkeyPatc
     plain = training.views.build_contexts
     problems = ragged_problems(3)
 
-    def masks_the_second(context: Any, rows: Any) -> Any:
-        built = plain(context, rows)
+    def masks_the_second(context: Any, rows: Any, *rest: Any) -> Any:
+        built = plain(context, rows, *rest)
         return [built[0], None, built[2]] if context.kind == "solution" else built
 
     end = VOCABULARY[END]
@@ -288,7 +288,7 @@ def test_a_masked_row_is_not_seen_and_not_learned(monkeypatch: pytest.MonkeyPatc
 
     def result(chosen: list[Problem], responses: list[tuple[int, ...]], **how: Any) -> UpdateResult:
         trainer = small_trainer(small_method("opsd", {**NO_CLIP, "batch.prompts": len(chosen)}), **how)
-        trainer.learner.sampler = lambda: FixedSampler(responses)  # type: ignore[method-assign]
+        trainer.learner.sampler = lambda weights: FixedSampler(responses)  # type: ignore[method-assign]
         return _without_step(trainer, chosen)
 
     kept = result([problems[0], problems[2]], [drawn[0], drawn[2]])
@@ -322,7 +322,9 @@ def test_a_gradient_that_is_not_finite_is_refused_and_the_weights_stay() -> None
     norm: Any = learner.student.get_submodule("model.norm")
     norm.weight.register_hook(lambda gradient: gradient * float("nan"))
 
-    with pytest.raises(NonFiniteGradientError, match=r"update 7: .* is nan .*model\.norm\.weight.*weights were left"):
+    with pytest.raises(
+        NonFiniteGradientError, match=r"'student', optimiser step 1: .* is nan .*model\.norm\.weight.*weights"
+    ):
         run_update(trainer, 7, addition_problems(3))
 
     for name, parameter in learner.student.named_parameters():
@@ -343,7 +345,7 @@ def test_costs_are_counted_by_hand() -> None:
     end = VOCABULARY[END]
     drawn = [(20, 21, end), (22, end), (23, 24, 25, end)]
     trainer = small_trainer(small_method("opsd"))
-    trainer.learner.sampler = lambda: FixedSampler(drawn)  # type: ignore[method-assign]
+    trainer.learner.sampler = lambda weights: FixedSampler(drawn)  # type: ignore[method-assign]
 
     result = run_update(trainer, 1, addition_problems(3))
 
@@ -408,7 +410,7 @@ def test_bf16_computes_the_same_up_to_its_rounding() -> None:
     results = []
     for precision in ("float32", "bfloat16_autocast"):
         trainer = small_trainer(small_method("opsd", NO_CLIP), compute=ComputeSpec(precision=precision))
-        trainer.learner.sampler = lambda: FixedSampler(drawn)  # type: ignore[method-assign]
+        trainer.learner.sampler = lambda weights: FixedSampler(drawn)  # type: ignore[method-assign]
         result = _without_step(trainer, addition_problems(3))
         results.append((result.metrics["loss"], torch.cat([g.flatten().double() for g in gradients(trainer).values()])))
 
