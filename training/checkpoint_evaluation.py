@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import time
 from collections import Counter
@@ -87,7 +88,7 @@ def evaluate_checkpoint(
         started = time.perf_counter()
         answers = evaluate(
             sampler,
-            renderer.student_ids,
+            functools.partial(renderer.student_ids, thinking=spec.evaluation.thinking),
             renderer.decode,
             benchmark,
             problems,
@@ -115,7 +116,8 @@ def _answering_model(base: PreTrainedModel, weights: Path | None, spec: RunSpec)
 
     model = base
     if weights is not None:
-        model = student_copy(base, spec.method.adapter if spec.method else None).requires_grad_(False)
+        adapter = spec.method.adapter if spec.method else None
+        model = student_copy(base, adapter, seed=spec.seed).requires_grad_(False)
         load_weights(model, load_file(weights))
     return low_precision_copy(model) if spec.compute.precision == "bfloat16_autocast" else model
 

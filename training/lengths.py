@@ -8,8 +8,12 @@ from typing import Any
 
 from evaluation.problems import Problem
 from training.base_models import ResolvedModel
-from training.method import Method
-from training.rendering import Renderer, check_lengths
+from training.contexts.attempts import request_for
+from training.contexts.language import ContextLanguage
+from training.contexts.longest import longest_context
+from training.contexts.specs import SelfCritiqueContext
+from training.method import Method, View
+from training.rendering import Renderer, check_lengths, check_template, language_of
 from training.sources import Sources
 from training.spec import RunSpec
 
@@ -22,60 +26,133 @@ def lengths_key(spec: RunSpec) -> str:
     method = spec.method
     asked = None
     if method is not None:
-        contexts = sorted({view.context.kind for view in method.views.values()})
-        asked = [contexts, sorted({term.data for term in method.terms()}), method.sampling.max_new_tokens]
+        views = {name: view.model_dump(mode="json", exclude={"weights"}) for name, view in method.views.items()}
+        used = sorted(method.views_used())
+        asked = [views, used, sorted({term.data for term in method.terms()}), method.sampling.max_new_tokens]
     return json.dumps([spec.model.model_dump(), asked, spec.evaluation.model_dump_json(), str(spec.data)])
 
 
 def check_run_lengths(spec: RunSpec, model: ResolvedModel, sources: Sources) -> None:
-    """Raise ValueError naming the problem, its prompt length and the model's context where something does not fit."""
+    """Raise ValueError naming the problem, its prompt length and the model's context where something does not fit.
+
+    Contexts made of rollouts are taken at their longest. Feedback is not foreseen: it is cut where it does not fit.
+    """
     from transformers import AutoConfig, AutoTokenizer
 
     limit = AutoConfig.from_pretrained(model.path).max_position_embeddings
     tokenizer: Any = AutoTokenizer.from_pretrained(model.path)
-    renderer = Renderer(tokenizer, model.privileged_template, spec.model.system_prompt)
+    renderer = Renderer.for_model(tokenizer, model, spec.model.system_prompt)
+    asked = _Asked(renderer, limit)
+    if spec.evaluation.thinking is not None:
+        renderer.require_thinking("evaluation.thinking")
     for _, problems in sources.evaluations.values():
-        _check(renderer, problems, None, limit, spec.evaluation.sampling.max_new_tokens)
+        asked.check(problems, spec.evaluation.sampling.max_new_tokens, thinking=spec.evaluation.thinking)
     if spec.method is not None:
-        _check_training(renderer, spec.method, sources.train, limit)
+        _check_training(asked, spec.method, sources.train, language_of(model))
 
 
-def _check_training(renderer: Renderer, method: Method, train: Sequence[Problem], limit: int) -> None:
-    kinds = {view.context.kind for view in method.views.values()}
+def _check_training(asked: _Asked, method: Method, train: Sequence[Problem], language: ContextLanguage) -> None:
+    drawn = method.sampling.max_new_tokens if method.uses_rollouts() else 0
+    longest = max(drawn, _longest_reference(asked.renderer, method, train))
+    asked.check(train, longest)
+    for name in sorted(method.views_used()):
+        view = method.views[name]
+        _check_switches(asked.renderer, view, f"views.{name}")
+        if view.thinking is not None:
+            asked.check(train, longest, thinking=view.thinking)
+        if view.context.kind == "none":
+            continue
+        _check_view(asked, view, train, language, drawn, longest)
+        if isinstance(view.context, SelfCritiqueContext):
+            text, turn = request_for("", language)
+            asked.check(
+                train,
+                view.context.max_new_tokens,
+                [text] * len(train),
+                template=turn,
+                thinking=view.thinking,
+                further_tokens=drawn,
+            )
+
+
+def _check_switches(renderer: Renderer, view: View, place: str) -> None:
+    if view.template is not None:
+        check_template(view.template, f"{place}.template")
+    if view.thinking is not None:
+        renderer.require_thinking(f"{place}.thinking")
+
+
+def _longest_reference(renderer: Renderer, method: Method, train: Sequence[Problem]) -> int:
+    if not any(term.data == "references" for term in method.terms()):
+        return 0
     solutions = [problem.solution or "" for problem in train]
-    longest = method.sampling.max_new_tokens if method.uses_rollouts() else 0
-    if any(term.data == "references" for term in method.terms()):
-        references = renderer.tokenizer(solutions, add_special_tokens=False)["input_ids"]
-        longest = max(longest, *(len(ids) + 1 for ids in references))
-    _check(renderer, train, None, limit, longest)
-    if "solution" in kinds:
-        _check(renderer, train, solutions, limit, longest)
-    if "other_problem" in kinds:
-        # Any other problem's solution may come: the longest must fit.
-        _check(renderer, train, [max(solutions, key=len)] * len(train), limit, longest)
+    return 1 + max(map(len, renderer.tokenizer(solutions, add_special_tokens=False)["input_ids"]))
 
 
-def _check(
-    renderer: Renderer, problems: Sequence[Problem], contexts: Sequence[str] | None, limit: int, new_tokens: int
+def _check_view(
+    asked: _Asked, view: View, train: Sequence[Problem], language: ContextLanguage, drawn: int, longest: int
 ) -> None:
-    """``check_lengths`` for the few that need it: one of each shape of chat, and those odd, near or over the limit.
+    worst = longest_context(view.context, train, language, asked.renderer, drawn)
+    texts, further = worst.texts, worst.further_tokens
+    most = view.max_context_tokens
+    if most is not None:
+        texts = [asked.renderer.prefix(text, most) for text in texts]
+        further = min(further, max(0, most - min(map(asked.renderer.count, set(texts)))))
+    asked.check(
+        train,
+        longest,
+        texts,
+        template=view.template or worst.turn,
+        thinking=view.thinking,
+        further_tokens=further,
+    )
+
+
+class _Asked:
+    """``check_lengths`` for the few problems that need it: one of each shape of chat, and those near or over the limit.
 
     Rendering tens of thousands of prompts one by one takes many seconds; their parts are tokenised in one batch.
     """
-    texts = ["".join(message.content for message in problem.prompt) for problem in problems]
-    parts = [renderer.tokenizer(texts, add_special_tokens=False)["input_ids"]]
-    if contexts:
-        parts.append(renderer.tokenizer(list(contexts), add_special_tokens=False)["input_ids"])
-    overhead: dict[tuple[str, ...], int] = {}
-    doubtful = []
-    for index, problem in enumerate(problems):
-        length = sum(len(part[index]) for part in parts)
-        shape = tuple(message.role for message in problem.prompt)
-        odd = not texts[index].strip() or any(renderer.unknown_id in part[index] for part in parts)
-        if shape not in overhead and not odd:
-            overhead[shape] = len(renderer.privileged_ids(problem, contexts[index] if contexts else None)) - length
-            odd = True
-        if odd or length + overhead[shape] + SLACK_TOKENS + new_tokens > limit:
-            doubtful.append(index)
-    chosen = [contexts[index] for index in doubtful] if contexts else None
-    check_lengths(renderer, [problems[index] for index in doubtful], chosen, limit, new_tokens)
+
+    def __init__(self, renderer: Renderer, limit: int) -> None:
+        self.renderer = renderer
+        self.limit = limit
+
+    def check(
+        self,
+        problems: Sequence[Problem],
+        new_tokens: int,
+        contexts: Sequence[str] | None = None,
+        *,
+        template: str | None = None,
+        thinking: bool | None = None,
+        further_tokens: int = 0,
+    ) -> None:
+        renderer = self.renderer
+        texts = ["".join(message.content for message in problem.prompt) for problem in problems]
+        parts = [renderer.tokenizer(texts, add_special_tokens=False)["input_ids"]]
+        if contexts:
+            parts.append(renderer.tokenizer(list(contexts), add_special_tokens=False)["input_ids"])
+        overhead: dict[tuple[str, ...], int] = {}
+        doubtful = []
+        for index, problem in enumerate(problems):
+            length = sum(len(part[index]) for part in parts)
+            shape = tuple(message.role for message in problem.prompt)
+            odd = not texts[index].strip() or any(renderer.unknown_id in part[index] for part in parts)
+            if shape not in overhead and not odd:
+                context = contexts[index] if contexts else None
+                ids = renderer.privileged_ids(problem, context, template=template, thinking=thinking)
+                overhead[shape] = len(ids) - length
+                odd = True
+            if odd or length + overhead[shape] + SLACK_TOKENS + further_tokens + new_tokens > self.limit:
+                doubtful.append(index)
+        check_lengths(
+            renderer,
+            [problems[index] for index in doubtful],
+            [contexts[index] for index in doubtful] if contexts else None,
+            self.limit,
+            new_tokens,
+            template=template,
+            thinking=thinking,
+            further_tokens=further_tokens,
+        )

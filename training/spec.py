@@ -65,6 +65,8 @@ class EvaluationSpec(Spec):
     """First so many problems; None takes all."""
     samples: int = Field(1, gt=0)
     sampling: SamplingParams
+    thinking: bool | None = None
+    """The chat template's thinking switch; None leaves it to the template."""
     every_updates: int = Field(gt=0)
 
     @model_validator(mode="after")

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from decimal import Decimal
 from typing import Literal
 
 Anchor = tuple[str, str]
@@ -15,9 +14,7 @@ Anchor = tuple[str, str]
 AnchorKind = Literal["numbers", "formulas", "boxed"]
 
 _NUMBER = re.compile(r"(?<![\w.])(?:\d+(?:(?:,|\{,\})\d{3})+|\d+)(?:\.\d+)?")
-_MATHS = re.compile(
-    r"\$\$(?P<display>.+?)\$\$|\$(?P<inline>[^$\n]+)\$|\\\((?P<round>.+?)\\\)|\\\[(?P<square>.+?)\\\]", re.DOTALL
-)
+_MATHS = re.compile(r"\$\$(.+?)\$\$|\$([^$\n]+)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]", re.DOTALL)
 _OPERAND = r"[\w.(){}\\^%]+"
 _SUM = rf"{_OPERAND}(?:\s*[-+*/×÷·]\s*{_OPERAND})*"
 _EQUATION = re.compile(rf"{_SUM}(?:\s*=\s*{_SUM})*")
@@ -43,8 +40,9 @@ def recall(reference: str, attempt: str, kinds: Sequence[AnchorKind]) -> float:
 
 def _numbers(text: str) -> Iterator[str]:
     for match in _NUMBER.finditer(text):
-        number = Decimal(match.group().replace("{,}", "").replace(",", ""))
-        yield format(number.normalize(), "f")
+        whole, point, fraction = match.group().replace("{,}", "").replace(",", "").partition(".")
+        fraction = fraction.rstrip("0")
+        yield (whole.lstrip("0") or "0") + (point + fraction if fraction else "")
 
 
 def _formulas(text: str) -> Iterator[str]:
