@@ -14,7 +14,7 @@ from transformers import PreTrainedModel
 from evaluation.samplers.hf import HFSampler
 from training.batches import ViewBatch
 from training.learners.adapters import adapted
-from training.learners.base import STUDENT, NonFiniteGradientError, Tensors, ViewWeights
+from training.learners.base import STUDENT, Tensors, ViewWeights
 from training.learners.optimiser import PhasedAdamW
 from training.learners.weights import (
     assign,
@@ -42,9 +42,10 @@ PHASE_START = PhaseStartWeights()
 class HFLearner:
     """Student, the other weights that views look through, and one AdamW for all phases.
 
-    All other weights start from the student's start. Master weights, averages and optimiser state are fp32. Under
-    ``bfloat16_autocast`` student, averages and copies look in bf16 autocast, frozen views are bf16 copies, and
-    sampling uses bf16 copies. Everything runs in evaluation mode: dropout is off for the student too.
+    ``optimisers`` are by phase. All other weights start from the student's start. Master weights, averages and
+    optimiser state are fp32. Under ``bfloat16_autocast`` student, averages and copies look in bf16 autocast, frozen
+    views are bf16 copies, and sampling uses bf16 copies. Everything runs in evaluation mode: dropout is off for the
+    student too.
 
     With an ``adapter`` only the adapter learns (A drawn from ``seed``) and only adapters are averaged, copied and
     saved: all weights share the parameters of ``base``, and the frozen ones are ``base`` itself, also under autocast.
@@ -54,17 +55,15 @@ class HFLearner:
     def __init__(
         self,
         base: PreTrainedModel,
-        optimisers: Mapping[str, Optimiser] | Optimiser,
+        optimisers: Mapping[str, Optimiser],
         compute: ComputeSpec,
         weights: Sequence[ViewWeights],
         *,
         end_ids: frozenset[int],
         pad_id: int,
-        adapter: Adapter | None = None,
-        seed: int = 0,
+        adapter: Adapter | None,
+        seed: int,
     ) -> None:
-        if isinstance(optimisers, Optimiser):
-            optimisers = {"": optimisers}
         self.student = student_copy(base, adapter, seed=seed)
         self.device = base.device
         config: Any = base.config.get_text_config()
@@ -84,7 +83,6 @@ class HFLearner:
         self._low_base: PreTrainedModel | None = None
         self._sampling: dict[str, Any] = {"end_ids": end_ids, "pad_id": pad_id, "max_rows": compute.sampling_rows}
         self._optimiser = PhasedAdamW(varying(self.student), optimisers)
-        self._first = next(iter(optimisers))
 
     # --- looking -------------------------------------------------------------------------------------------------
 
@@ -158,14 +156,7 @@ class HFLearner:
         if PHASE_START in self._models:
             assign(self._models[PHASE_START], self.student)
 
-    def step(self, phase: str | int, *, gradient_scale: float = 1.0) -> dict[str, float]:
-        if isinstance(phase, int):
-            try:
-                done = self._optimiser.step(self._first, gradient_scale)
-            except NonFiniteGradientError as error:
-                raise NonFiniteGradientError(f"update {phase}: {error}") from error
-            self.advance(phase)
-            return done
+    def step(self, phase: str, *, gradient_scale: float = 1.0) -> dict[str, float]:
         return self._optimiser.step(phase, gradient_scale)
 
     def advance(self, update: int) -> None:

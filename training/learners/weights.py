@@ -18,8 +18,8 @@ SCALING = "adapter_scaling"
 """Name under which a file of adapter weights holds alpha/rank, which no shape tells."""
 
 
-def student_copy(base: PreTrainedModel, adapter: Adapter | None, *, seed: int = 0) -> PreTrainedModel:
-    """The model a run trains, as it starts: ``base`` copied, or sharing its weights under an adapter of its own."""
+def student_copy(base: PreTrainedModel, adapter: Adapter | None, *, seed: int) -> PreTrainedModel:
+    """The model a run trains, as it starts: ``base`` copied, or its weights shared under an adapter from ``seed``."""
     return trainable_copy(base) if adapter is None else adapted(base, adapter, seed=seed)
 
 
