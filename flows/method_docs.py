@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import io
 from collections.abc import Iterable, Iterator
 
-import yaml
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
+from ruamel.yaml import YAML
 
 import training.contexts.specs
 import training.method
@@ -59,7 +60,11 @@ def method_section(method: Method) -> str:
 
 def _settings(method: Method) -> str:
     told = {name: compact(getattr(method, name)) for name in SHOWN if name not in _silent(method)}
-    return yaml.safe_dump(told, sort_keys=False, allow_unicode=True, default_flow_style=None, width=110)
+    writer = YAML(typ="safe", pure=True)
+    writer.default_flow_style, writer.width, writer.sort_base_mapping_type_on_output = None, 110, False
+    text = io.StringIO()
+    writer.dump(told, text)
+    return text.getvalue()
 
 
 def _silent(method: Method) -> set[str]:

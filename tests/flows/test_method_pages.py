@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-import yaml
+from ruamel.yaml import YAML
 
 from flows.cli import methods
 from flows.method_docs import method_section, methods_document
@@ -29,7 +29,7 @@ def test_the_settings_of_a_section_are_the_method(method: Method) -> None:
     (settings,) = re.findall(r"```yaml\n(.*?)```", method_section(method), flags=re.DOTALL)
     described = method.model_dump(exclude=set(SHOWN))
 
-    assert Method.model_validate({**described, **yaml.safe_load(settings)}) == method
+    assert Method.model_validate({**described, **YAML(typ="safe", pure=True).load(settings)}) == method
 
 
 @pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
@@ -39,7 +39,7 @@ def test_ablations_of_a_section_lead_where_the_listed_values_lead(method: Method
         named, *told = re.findall(r"`([^`]*)`", line)
         assert named == path
         for text, value in zip(told, values, strict=True):
-            assert override(method, path, yaml.safe_load(text)) == override(method, path, value)
+            assert override(method, path, YAML(typ="safe", pure=True).load(text)) == override(method, path, value)
 
 
 @pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)

@@ -1,0 +1,130 @@
+"""What the papers of methods with one rollout a problem say, by dotted path; written by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+D = "phases.student.terms.distill"
+OPT = "phases.student.optimiser"
+
+LORA = {
+    "adapter.rank": 64,
+    "adapter.alpha": 128.0,
+    "adapter.layers": ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"),
+}
+OPSD = {  # scripts after 18 March 2026
+    **LORA,
+    "sampling.temperature": 1.1,
+    "sampling.top_p": 0.95,
+    "sampling.top_k": 20,
+    "sampling.max_new_tokens": 1024,
+    "batch.prompts": 32,
+    "batch.group_size": 1,
+    "batch.step_prompts": None,
+    f"{D}.divergence.kind": "forward_kl",
+    f"{D}.support.kind": "full",
+    f"{D}.entry_clip": 0.05,
+    f"{D}.temperature": "sampling",
+    f"{D}.reduction": "token_mean",
+    f"{OPT}.learning_rate": 5e-6,
+    f"{OPT}.max_grad_norm": 0.1,
+    "views.teacher.weights.kind": "frozen",
+    "views.teacher.context.kind": "solution",
+    "views.teacher.thinking": True,
+    "views.student.thinking": False,
+    "views.student.context.kind": "none",
+}
+PAGES: dict[str, dict[str, Any]] = {
+    "sft": {
+        **LORA,
+        "batch.prompts": 64,
+        "sampling.max_new_tokens": 16000,
+        "phases.student.terms.imitate.kind": "cross_entropy",
+        "phases.student.terms.imitate.data": "references",
+        f"{OPT}.learning_rate": 2e-5,
+    },
+    "off_policy": {**OPSD, "sampling.max_new_tokens": 16000, f"{D}.data": "references"},
+    "seq_kd": {
+        **{path: value for path, value in OPSD.items() if not path.startswith(D)},
+        "rollout_view": "teacher",
+        "phases.student.terms.imitate.kind": "cross_entropy",
+        "phases.student.terms.imitate.data": "rollouts",
+        "phases.student.terms.imitate.gate": "all",
+    },
+    "opsd": {**OPSD, f"{D}.weighting.kind": "uniform", "rollout_view": "student"},
+    "opsd_v1": {
+        **LORA,
+        "sampling.temperature": 1.2,
+        "sampling.top_p": 1.0,
+        "sampling.max_new_tokens": 2048,
+        "batch.prompts": 32,
+        f"{D}.divergence.kind": "jsd",
+        f"{D}.divergence.beta": 0.5,
+        f"{D}.entry_clip": None,
+        f"{OPT}.learning_rate": 2e-5,
+        f"{OPT}.decay": "cosine",
+        f"{OPT}.warmup_updates": 94,  # a tenth of
+        f"{OPT}.total_updates": 938,  # 30,000 problems in batches of 32
+        "views.teacher.weights.kind": "frozen",
+    },
+    "sdft": {
+        "batch.prompts": 32,
+        f"{D}.divergence.kind": "forward_kl",
+        f"{D}.support.kind": "full",
+        f"{OPT}.learning_rate": 1e-5,
+        f"{OPT}.max_grad_norm": 1.0,
+        "views.teacher.weights.teacher_update_rate": 0.01,
+        "views.teacher.context.kind": "demonstration",
+    },
+    "sds": {
+        **LORA,
+        "batch.prompts": 32,
+        f"{D}.divergence.beta": 0.5,
+        f"{D}.entry_clip": None,
+        f"{D}.reduction": "sequence_mean",
+        "phases.student.terms.anchor.data": "references",
+        "phases.student.terms.anchor.alignment.similarity": "token_f1",
+        "phases.student.terms.anchor.alignment.granularity": "sample",
+        "phases.student.terms.anchor.coefficient": 0.2,
+        "phases.student.terms.anchor.normalise": "tokens",
+        "phases.student.terms.anchor.reduction": "sequence_mean",
+        f"{OPT}.learning_rate": 5e-6,
+        "views.teacher.weights.kind": "frozen",
+    },
+    "usd": {
+        **OPSD,
+        "views.teacher.context.kind": "partial_solution",
+        "views.teacher.context.unit": "tokens",
+        "views.teacher.context.keep_answer": True,
+        "views.teacher.context.share.output": "share",
+        f"{D}.weighting.kind": "usd_soft",
+        f"{D}.weighting.sharpness": 0.1,
+        f"{D}.weighting.divergence": "raw",
+        f"{D}.weighting.price.output": "price",
+        f"{D}.normalise": "weights",
+        "controllers.usd.capacity": 0.3,
+        "controllers.usd.price_rate": 0.1,
+        "controllers.usd.share_rate": 0.03,
+        "controllers.usd.initial_price": 0.0,
+        "controllers.usd.initial_share": 0.8,
+        "controllers.usd.min_share": 0.1,
+    },
+    "tip": {
+        **OPSD,
+        f"{D}.weighting.kind": "top_tokens",
+        f"{D}.weighting.keep": 0.2,
+        f"{D}.weighting.score": "soft_or",
+        f"{D}.weighting.entropy_percentile": 0.98,
+        f"{D}.normalise": "weights",
+    },
+    "paint_style": {
+        **OPSD,
+        "views.teacher.context.kind": "overlap_masked",
+        "views.teacher.context.min_hidden": 0.0,
+        "views.teacher.context.max_hidden": 0.5,
+        f"{D}.mix.share": 0.1,
+        f"{D}.mix.positions": "entropy_gap",
+        f"{D}.mix.top_share": 0.1,
+        f"{D}.weighting.kind": "uniform",
+    },
+}
