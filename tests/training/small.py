@@ -17,7 +17,7 @@ from training.base_models.language import CONTEXT_LANGUAGE
 from training.base_models.tokenizer import END, PAD, VOCABULARY, build_tokenizer
 from training.learners.base import views_used
 from training.learners.hf import HFLearner
-from training.method import Method, override_all
+from training.method import Method, TopKSupport, override_all
 from training.methods import METHODS
 from training.rendering import Renderer
 from training.spec import ComputeSpec
@@ -69,19 +69,29 @@ def ragged_problems(count: int) -> list[Problem]:
 
 def small_method(key: str, changes: Mapping[str, Any] | None = None) -> Method:
     """The method at a size for these tests: 3 prompts (2 × 2 with groups), at most 9 new tokens, a visible step."""
+    method = METHODS[key]
+    grouped = method.batch.group_size > 1
     base: dict[str, Any] = {
-        "batch.prompts": 2 if key == "grpo" else 3,
+        "batch.prompts": 2 if grouped else 3,
+        "batch.group_size": 2 if grouped else 1,
+        "batch.step_prompts": None if method.batch.step_prompts is None else 1,
+        "batch.max_draws": 3,
         "sampling.max_new_tokens": 9,
         "sampling.temperature": 1.0,
         "sampling.top_p": 1.0,
         "sampling.top_k": 0,
-        "phases.student.optimiser.learning_rate": 1e-3,
+        **{f"phases.{name}.optimiser.learning_rate": 1e-3 for name in method.phases},
         "adapter": None,
-        **{f"views.{name}.thinking": None for name in METHODS[key].views},
+        **{f"views.{name}.thinking": None for name in method.views},
+        **{f"views.{name}.max_context_tokens": None for name in method.views},
     }
-    if key == "grpo":
-        base["batch.group_size"] = 2
-    return override_all(METHODS[key], {**base, **(changes or {})})
+    if method.reward.overlong is not None:
+        base["reward.overlong.cache_tokens"] = 4
+    for phase_name, phase in method.phases.items():
+        for name, term in phase.terms.items():
+            if isinstance(getattr(term, "support", None), TopKSupport):
+                base[f"phases.{phase_name}.terms.{name}.support.k"] = 8
+    return override_all(method, {**base, **(changes or {})})
 
 
 def small_trainer(
