@@ -57,9 +57,11 @@ def jsd(target: Distribution, student: Distribution, beta: float, entry_clip: fl
     """
     if not 0 < beta < 1:
         raise ValueError(f"jsd needs 0 < beta < 1, got {beta}: its limits are 0; use forward_kl or reverse_kl")
-    mixture = torch.lerp(student.probs, target.probs, beta)
-    # Where both probabilities underflow, the entry is 0 whatever the logarithm, as long as that is finite.
-    log_mixture = mixture.clamp_(min=torch.finfo(mixture.dtype).tiny).log_()
+    # log m from the larger of the two, so that equal distributions are exactly 0 apart and log 0 stays finite.
+    gap = target.log_probs - student.log_probs
+    share_of_smaller = torch.full_like(gap, beta).masked_fill_(gap > 0, 1 - beta)
+    log_mixture = gap.abs_().neg_().expm1_().mul_(share_of_smaller).log1p_()
+    log_mixture += torch.maximum(target.log_probs, student.log_probs)
     slope = (1 - beta) * student.probs * (student.log_probs - log_mixture)
     entries = beta * target.probs * (target.log_probs - log_mixture) + slope
     return _sum_entries(entries, slope, entry_clip)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tests.training.losses.comparing import compare
-from tests.training.losses.ragged import ragged, without_old
+from tests.training.losses.ragged import product_term, ragged, without_old
 from tests.training.losses.reference import ESTIMATORS, ReferenceTerm, brief
 
 MIXES = [
@@ -105,6 +105,15 @@ def test_importance_ratios_and_estimators(term: ReferenceTerm) -> None:
 @pytest.mark.parametrize("term", LABELS, ids=brief)
 def test_labels_entropy_and_preference(term: ReferenceTerm) -> None:
     check(term)
+
+
+def test_usd_where_the_student_is_surer_than_the_target() -> None:
+    data = ragged(seed=2, weighted=True)
+    term = ReferenceTerm("distill", usd="soft")
+    values = data.run({"masked": product_term(term)}, keep=frozenset({"difficulty/masked"})).token_values
+    assert (values["difficulty/masked"] == 0).any()
+    for case in sweep(term):
+        compare(data, "masked", case, 1e-10, 1e-10)
 
 
 def test_the_cases_reach_every_branch() -> None:
