@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -9,10 +10,11 @@ import torch
 from safetensors.torch import save_file
 
 from evaluation.samplers.base import SampleRequest, SamplingParams
-from tests.training.learners.small import LORA, build, learn, perturb
-from tests.training.sessions import small_run
+from tests.training.learners.small import LORA, build, learn, perturb, same
+from tests.training.sessions import cache, open_session, small_run
 from tests.training.small import small_model
-from training.checkpoint_evaluation import _answering_model
+from training.checkpoint_evaluation import _answering_model, evaluate_segment
+from training.checkpoints import load_segment
 from training.learners.hf import HFLearner
 from training.method import Adapter
 from training.spec import ComputeSpec, RunSpec
@@ -59,3 +61,22 @@ def test_a_checkpoint_of_all_weights_is_no_adapter(tmp_path: Path) -> None:
 
     with pytest.raises(ValueError, match="weights are of another model"):
         _answering_model(small_model(), _saved(learner, tmp_path), _spec(LORA, "float32"))
+
+
+def test_a_lora_run_resumes_to_the_bit_saves_the_adapter_and_is_evaluated(tmp_path: Path) -> None:
+    changes = {"adapter": LORA, "views.teacher.weights": {"kind": "ema", "teacher_update_rate": 0.3}}
+    spec = small_run("opsd", changes)
+    with closing(open_session(spec, tmp_path / "whole")) as session:
+        for segment in (1, 2):
+            session.run_segment(segment)
+    for segment in (1, 2):
+        with closing(open_session(spec, tmp_path / "cut", attempt=segment)) as session:
+            session.run_segment(segment)
+
+    expected, found = (load_segment(tmp_path / run, 2)[1] for run in ("whole", "cut"))
+    assert same(found, expected)
+    assert not same(found, load_segment(tmp_path / "cut", 1)[1])
+    for file in ("student", "average-0.3"):
+        assert all("lora_" in name or name == "adapter_scaling" for name in found[file])
+    marker = evaluate_segment(spec, "cut", tmp_path / "cut", 2, cache=cache(), benchmarks_root=None, attempt=1)
+    assert marker["update"] == 4 and marker["benchmarks"]["addition"]["answers"] == 6

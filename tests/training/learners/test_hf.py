@@ -340,12 +340,14 @@ PHASES = {
 }
 
 
+_SAVED = [(), (FROZEN,), (SLOW,), (SLOW, EmaWeights(teacher_update_rate=0.5)), (SYNCED,), (PHASE_START,), ALL_KINDS]
+
+
 @both
-@pytest.mark.parametrize("precision", ["float32", "bfloat16_autocast"])
 @pytest.mark.parametrize(
-    "weights",
-    [(), (FROZEN,), (SLOW,), (SLOW, EmaWeights(teacher_update_rate=0.5)), (SYNCED,), (PHASE_START,), ALL_KINDS],
-    ids=lambda weights: "+".join(one.kind for one in weights) or "student",
+    ("weights", "precision"),
+    [*((weights, "float32") for weights in _SAVED), ((), "bfloat16_autocast"), (ALL_KINDS, "bfloat16_autocast")],
+    ids=lambda value: value if isinstance(value, str) else "+".join(one.kind for one in value) or "student",
 )
 def test_four_updates_are_two_and_two_after_a_reload_to_the_bit(
     tmp_path: Path, weights: tuple[Any, ...], precision: str, adapter: Adapter | None
