@@ -6,7 +6,8 @@ from typing import Any
 
 from evaluation.benchmarks import BENCHMARKS
 from evaluation.names import nearest
-from flows.plan import Plan, PlanError, parse_plan
+from flows.plan import parse_plan
+from flows.plan_spec import Plan, PlanError
 from training.base_models import BASE_MODELS
 from training.methods import METHODS, PRESETS
 

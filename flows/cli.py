@@ -17,7 +17,7 @@ from flows.errors import StudyError, UsageError
 from flows.settings import Settings, read_settings
 
 if TYPE_CHECKING:
-    from flows.plan import Plan
+    from flows.plan_spec import Plan
 
 USAGE_ERROR = 2
 """Exit code for input that is refused before any work starts."""
@@ -115,8 +115,9 @@ def _sweep(plan: Plan, settings: Settings, dry_run: bool) -> int:
     prepare_environment(settings.store)
     if dry_run:
         from flows.prepare import prepare
+        from flows.tuning import failed_before
 
-        print_dry_run(prepare(plan, settings), console)
+        print_dry_run(prepare(plan, settings, gave_up=failed_before), console)
         return 0
     from flows.progress import watch_runs
     from flows.sweep import run_plan
@@ -205,6 +206,8 @@ def compare(
     benchmark: str | None = None,
     split: str = "test",
     baseline: str | None = None,
+    tuning: Annotated[bool, Parameter(negative=())] = False,
+    cost: Annotated[bool, Parameter(negative=())] = False,
     format: Annotated[str, Parameter(help="table, markdown, csv or json.")] = "table",
     json: Json = False,
     store: Store = None,
@@ -221,10 +224,24 @@ def compare(
         Split the scores are taken from.
     baseline
         Label of the row that differences refer to; default: the untrained model.
+    tuning
+        Show the trials of the plan's tuning instead: their scores and which values were chosen.
+    cost
+        Show what the plan took in all instead: tokens, FLOP and seconds, of its runs and of its trials apart.
     """
-    from flows.report import print_comparison
+    from flows.report import print_comparison, print_costs, print_trials
 
-    print_comparison(read_settings(store).store, plan, benchmark, split, baseline, "json" if json else format, console)
+    folder, form = read_settings(store).store, "json" if json else format
+    if tuning and cost:
+        raise UsageError("--tuning and --cost are two tables: ask for one at a time")
+    if (tuning or cost) and (benchmark is not None or baseline is not None):
+        raise UsageError("--tuning and --cost show a plan whole: leave --benchmark and --baseline out")
+    if tuning:
+        print_trials(folder, plan, form, console)
+    elif cost:
+        print_costs(folder, plan, form, console)
+    else:
+        print_comparison(folder, plan, benchmark, split, baseline, form, console)
     return 0
 
 

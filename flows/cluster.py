@@ -17,7 +17,7 @@ from typing import Any, Literal
 from flows.environment import worker_environment
 from flows.errors import StudyError
 from flows.guardian import start_guardian
-from flows.plan import Resources
+from flows.plan_spec import Resources
 
 Role = Literal["training", "evaluation"]
 

@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,9 +17,13 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from flows.errors import UsageError
+from flows.tuning import failed_before
 
 if TYPE_CHECKING:
+    import duckdb
+
     from evaluation.results.compare import Comparison
+    from evaluation.results.trials import Sheet
     from flows.doctor import Check
     from flows.prepare import PreparedPlan
     from flows.settings import Settings
@@ -45,16 +49,21 @@ def refusals() -> Generator[None]:
 
 
 def print_outcome(outcome: StudyOutcome, settings: Settings, console: Console) -> None:
-    """The study's table, its notes, what failed, and what to type next."""
+    """The study's table, its notes, of a tuned plan its trials and full cost, what failed, and what to type next."""
     plan = outcome.prepared.plan
     console.print()
     if any(run.folder.finished() for run in outcome.prepared.runs):
         print_comparison(settings.store, plan.name, None, plan.evaluation.split, None, "table", console)
     if plan.notes:
         console.print(plan.notes.rstrip(), highlight=False, markup=False)
+    if plan.tuning is not None and any(run.folder.finished() for run in outcome.prepared.trials):
+        print_trials(settings.store, plan.name, "table", console)
+        print_costs(settings.store, plan.name, "table", console)
+    trials = f"{outcome.trials_now} tuning trials and " if plan.tuning is not None else ""
+    trials_before = f"{outcome.trials_before} and " if plan.tuning is not None else ""
     console.print(
-        f"\n{outcome.done_now} runs done now, {outcome.done_before} were done before, in {outcome.seconds:.0f} s. "
-        f"Store: {settings.store}",
+        f"\n{trials}{outcome.done_now} runs done now, {trials_before}{outcome.done_before} were done before, "
+        f"in {outcome.seconds:.0f} s. Store: {settings.store}",
         highlight=False,
         markup=False,
         soft_wrap=True,
@@ -62,8 +71,9 @@ def print_outcome(outcome: StudyOutcome, settings: Settings, console: Console) -
     if outcome.stopped:
         console.print("Stopped on request. The same command goes on from here.", style="yellow")
         return
-    for run_id, error in outcome.failures.items():
-        console.print(f"failed: {run_id}: {error}", style="red", highlight=False, markup=False, soft_wrap=True)
+    for kind, style, failures in (("failed", "red", outcome.failures), ("lost trial", "yellow", outcome.lost)):
+        for name, error in failures.items():
+            console.print(f"{kind}: {name}: {error}", style=style, highlight=False, markup=False, soft_wrap=True)
     _print_next(plan.name, console)
 
 
@@ -90,8 +100,7 @@ def print_comparison(
     from evaluation.results.compare import compare
     from evaluation.results.snapshot import open_snapshot
 
-    if form not in FORMATS:
-        raise UsageError(f"--format {form!r} is none of {', '.join(FORMATS)}")
+    _refuse_format(form)
     with refusals():
         snapshot = open_snapshot(store)
         try:
@@ -99,6 +108,41 @@ def print_comparison(
         finally:
             snapshot.close()
     _print_comparison(comparison, form, console)
+
+
+def print_trials(store: Path, plan: str | None, form: str, console: Console) -> None:
+    """`stillroom compare --tuning` in one of FORMATS: the trials of a plan, their scores, what was chosen."""
+    from evaluation.results.trials import trials_sheet, tuning_trials
+
+    _print_sheet(store, lambda snapshot: trials_sheet(*tuning_trials(snapshot, plan)), form, console)
+
+
+def print_costs(store: Path, plan: str | None, form: str, console: Console) -> None:
+    """`stillroom compare --cost` in one of FORMATS: what a plan took in all, runs and trials apart."""
+    from evaluation.results.trials import costs_sheet, plan_costs
+
+    _print_sheet(store, lambda snapshot: costs_sheet(*plan_costs(snapshot, plan)), form, console)
+
+
+def _print_sheet(store: Path, read: Callable[[duckdb.DuckDBPyConnection], Sheet], form: str, console: Console) -> None:
+    from evaluation.results.snapshot import open_snapshot
+
+    _refuse_format(form)
+    with refusals(), open_snapshot(store) as snapshot:
+        sheet = read(snapshot)
+    if form == "json":
+        print(json.dumps(sheet.records, indent=2))
+    elif form == "csv":
+        print(sheet.to_csv(), end="")
+    elif form == "markdown":
+        print(sheet.to_markdown(), end="")
+    else:
+        console.print(sheet.render())
+
+
+def _refuse_format(form: str) -> None:
+    if form not in FORMATS:
+        raise UsageError(f"--format {form!r} is none of {', '.join(FORMATS)}")
 
 
 def _print_comparison(comparison: Comparison, form: str, console: Console) -> None:
@@ -152,13 +196,28 @@ def print_ingest(store: Path, rebuild: bool, as_json: bool, console: Console) ->
 
 
 def print_dry_run(prepared: PreparedPlan, console: Console) -> None:
-    """`stillroom sweep --dry-run`: the runs and what is done."""
+    """`stillroom sweep --dry-run`: trials and runs, and what is done."""
     table = Table("cell", "seed", "run", "state")
-    for run in prepared.runs:
+    for run in (*prepared.trials, *prepared.runs):
+        label = run.cell.label
+        if run.cell.tuned_like is not None:
+            values = prepared.choices[run.cell.tuned_like].values
+            label = f"{label}, chosen: {', '.join(f'{path}={value}' for path, value in values.items())}"
         state = "done" if run.folder.finished() else "to do"
-        table.add_row(Text(run.cell.label), str(run.cell.seed), run.run_id, state)
+        if run.cell.trial_of is not None and state == "to do" and failed_before(run.folder.path):
+            state = "failed, to do again"
+        table.add_row(Text(label), str(run.cell.seed), run.run_id, state)
+    for cell in prepared.waiting:
+        table.add_row(Text(cell.label), str(cell.seed), "chosen by tuning", "to do")
     console.print(table)
-    console.print(f"{len(prepared.missing())} of {len(prepared.runs)} runs to do; nothing was started.")
+    for reason in prepared.refused.values():
+        console.print(reason, style="red", highlight=False, markup=False, soft_wrap=True)
+    missing = prepared.missing()
+    trials = sum(run.cell.trial_of is not None for run in missing)
+    text = f"{len(missing) - trials + len(prepared.waiting)} of {len(prepared.runs) + len(prepared.waiting)} runs to do"
+    if prepared.plan.tuning is not None:
+        text = f"{trials} of {len(prepared.trials)} tuning trials and {text}"
+    console.print(f"{text}; nothing was started.", highlight=False)
 
 
 def checks_rows(checks: Sequence[Check]) -> list[dict[str, Any]]:

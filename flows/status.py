@@ -12,7 +12,7 @@ from flows.run_folder import RunFolder
 
 
 def status_rows(store: Path, plan: str | None) -> list[dict[str, Any]]:
-    """One row a run: its state, last segment, and who works on it."""
+    """One row a run: its state, last segment, and who works on it; then the runs that wait for tuning to choose."""
     plans = {file.stem: _labels(file) for file in (store / "plans").glob("*.json")}
     if plan is not None and plan not in plans:
         raise UsageError(f"no plan {plan!r} was run in {store}{nearest(plan, sorted(plans))}")
@@ -33,15 +33,30 @@ def status_rows(store: Path, plan: str | None) -> list[dict[str, Any]]:
                 "attempts": len(list((folder.path / "attempts").glob("*.json"))),
             }
         )
+    for name in plans if plan is None else [plan]:
+        rows += [_waiting_row(name, *waiting) for waiting in _edition(store / "plans" / f"{name}.json")["waiting"]]
     return rows
 
 
-def _labels(edition: Path) -> dict[str, str]:
-    """run_id -> the cell's label; empty for an edition that cannot be read."""
+def _waiting_row(plan: str, label: str, seed: int) -> dict[str, Any]:
+    state = "waits for tuning"
+    cell = f"{label}, seed {seed}"
+    return {"run": "", "cell": cell, "plans": plan, "state": state, "segments": 0, "evaluations": 0, "attempts": 0}
+
+
+def _labels(file: Path) -> dict[str, str]:
+    """run_id -> the cell's label, of runs and trials."""
+    edition = _edition(file)
+    return {**edition["trials"], **edition["runs"]}
+
+
+def _edition(file: Path) -> dict[str, Any]:
+    """What was recorded of a plan last; empty for a file that cannot be read."""
+    nothing: dict[str, Any] = {"runs": {}, "trials": {}, "waiting": []}
     try:
-        return dict(json.loads(edition.read_text())["edition"]["runs"])
+        return {**nothing, **json.loads(file.read_text())["edition"]}
     except (json.JSONDecodeError, KeyError, TypeError, ValueError):
-        return {}
+        return nothing
 
 
 def _state(folder: RunFolder) -> str:

@@ -9,12 +9,12 @@ import sys
 import time
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from flows.environment import prepare_environment
-from flows.plan import Plan
-from flows.prepare import PreparedPlan, PreparedRun, prepare, record_plan
+from flows.plan_spec import Plan
+from flows.prepare import Checked, PreparedPlan, PreparedRun, prepare, record_plan
 from flows.settings import Settings
 
 
@@ -26,47 +26,97 @@ class StudyOutcome:
     done_before: int
     done_now: int
     failures: dict[str, str]
-    """run_id -> error"""
+    """run_id -> error, of runs of the table; label -> reason, of rows that tuning could choose nothing for"""
     stopped: bool
     seconds: float
+    trials_before: int = 0
+    trials_now: int = 0
+    lost: dict[str, str] = field(default_factory=dict)
+    """run_id -> error, of trials"""
 
 
 Notify = Callable[[str], None]
 """Told one line whenever the sweep enters another stage."""
 
+Watch = Callable[[list[PreparedRun]], contextlib.AbstractContextManager[None]]
+"""Entered while runs are in progress; shows them."""
 
-def run_plan(
-    plan: Plan,
-    settings: Settings,
-    notify: Notify,
-    watch: Callable[[list[PreparedRun]], contextlib.AbstractContextManager[None]],
-) -> StudyOutcome:
+
+def run_plan(plan: Plan, settings: Settings, notify: Notify, watch: Watch) -> StudyOutcome:
     """Run what is missing of a plan and bring the results up to date.
 
-    ``watch`` is entered while runs are in progress and shows them. Raises PlanError before anything is started.
+    Of a tuned plan the trials run first, with the runs that need no choice beside them; then settings are chosen and
+    the rest runs. Raises PlanError before anything is started.
     """
     started = time.time()
     prepare_environment(settings.store)
-    prepared = prepare(plan, settings)
+    checked = Checked(settings)
+    prepared = prepare(plan, settings, checked=checked)
     missing = prepared.missing()
-    plan.resources.refuse_unmet(_trainers(plan, missing))
+    plan.resources.refuse_unmet(_trainers(plan, prepared))
     record_plan(prepared, settings, started)
+    _notify_choices(prepared, notify)
+    attempted = {run.run_id: run for run in missing}
     failures: dict[str, str] = {}
     stopped = False
     if missing:
-        with _ingestor(settings.store), _services(plan, missing, settings, notify):
-            notify(f"{len(missing)} of {len(prepared.runs)} runs to do")
-            with watch(missing):
-                failures, stopped = _run(plan, missing)
+        with _ingestor(settings.store), _services(plan, prepared, settings, notify):
+            failures, stopped = _round(plan, prepared, missing, notify, watch)
+            if prepared.waiting and not stopped:
+                prepared = prepare(plan, settings, gave_up=lambda path: path.name in attempted, checked=checked)
+                record_plan(prepared, settings, started)
+                _notify_choices(prepared, notify)
+                # What has just failed is not tried again in the same sweep.
+                chosen = [run for run in prepared.missing() if run.run_id not in attempted]
+                attempted |= {run.run_id: run for run in chosen}
+                if chosen:
+                    more, stopped = _round(plan, prepared, chosen, notify, watch)
+                    failures |= more
     _bring_up_to_date(settings.store, notify)
+    return _outcome(prepared, attempted, failures, stopped, time.time() - started)
+
+
+def _outcome(
+    prepared: PreparedPlan, attempted: dict[str, PreparedRun], failures: dict[str, str], stopped: bool, seconds: float
+) -> StudyOutcome:
+    trials, runs = ({run.run_id for run in group} for group in (prepared.trials, prepared.runs))
+    done_now = {run_id for run_id, run in attempted.items() if run.folder.finished()}
     return StudyOutcome(
         prepared=prepared,
-        done_before=len(prepared.runs) - len(missing),
-        done_now=sum(run.folder.finished() for run in missing),
-        failures=failures,
+        done_before=len(runs - {*attempted}),
+        done_now=len(runs & done_now),
+        failures={key: error for key, error in failures.items() if key not in trials} | dict(prepared.refused),
         stopped=stopped,
-        seconds=time.time() - started,
+        seconds=seconds,
+        trials_before=len(trials - {*attempted}),
+        trials_now=len(trials & done_now),
+        lost={key: error for key, error in failures.items() if key in trials},
     )
+
+
+def _round(
+    plan: Plan, prepared: PreparedPlan, missing: list[PreparedRun], notify: Notify, watch: Watch
+) -> tuple[dict[str, str], bool]:
+    """Run ``missing`` side by side; the errors by run, and whether the study was stopped on request."""
+    trials = sum(run.cell.trial_of is not None for run in missing)
+    total = len({run.run_id for run in prepared.runs}) + len(prepared.waiting)
+    text = f"{len(missing) - trials} of {total} runs to do"
+    if trials:
+        text = f"{trials} of {len(prepared.trials)} tuning trials and {text}"
+    elif prepared.plan.tuning is not None:
+        text = f"settings are chosen: {text}"
+    notify(f"{text}, {len(prepared.waiting)} wait for the trials" if prepared.waiting else text)
+    with watch(missing):
+        return _run(plan, missing)
+
+
+def _notify_choices(prepared: PreparedPlan, notify: Notify) -> None:
+    """One line a tuned row whose settings are known."""
+    for label, choice in prepared.choices.items():
+        values = ", ".join(f"{path}={value}" for path, value in choice.values.items())
+        notify(f"tuning: {label}: {values} ({choice.score:.3f}, the best of {len(choice.trials)} trials)")
+    for reason in prepared.refused.values():
+        notify(f"tuning: {reason}")
 
 
 def _bring_up_to_date(store: Path, notify: Notify) -> None:
@@ -84,8 +134,10 @@ INGEST_WAIT_SECONDS = 120.0
 """How long to wait for another ingestor to let go of the database."""
 
 
-def _trainers(plan: Plan, missing: list[PreparedRun]) -> int:
-    return plan.resources.trainers_for(sum(run.cell.spec.method is not None for run in missing))
+def _trainers(plan: Plan, prepared: PreparedPlan) -> int:
+    """Enough for the larger of the two rounds."""
+    training = sum(run.cell.spec.method is not None for run in prepared.missing())
+    return plan.resources.trainers_for(max(training, len(prepared.waiting)))
 
 
 @contextlib.contextmanager
@@ -114,13 +166,13 @@ def _ingestor(store: Path) -> Generator[None]:
 
 
 @contextlib.contextmanager
-def _services(plan: Plan, missing: list[PreparedRun], settings: Settings, notify: Notify) -> Generator[None]:
+def _services(plan: Plan, prepared: PreparedPlan, settings: Settings, notify: Notify) -> Generator[None]:
     """Prefect's server and Ray, started side by side."""
     from flows.cluster import cluster
     from flows.server import prefect_server
 
     notify("starting Prefect and Ray")
-    trainers = _trainers(plan, missing)
+    trainers = _trainers(plan, prepared)
     with contextlib.ExitStack() as stack, ThreadPoolExecutor(max_workers=1) as side:
         # The server's start is mostly waiting for a child process, so Ray starts meanwhile.
         server = prefect_server(settings.store / "logs" / "prefect.log")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from evaluation.names import nearest
+from evaluation.results.records import tuning_plan
 
 if TYPE_CHECKING:
     import duckdb
@@ -18,14 +19,15 @@ class CompareError(ValueError):
 
 
 def find_plan(con: duckdb.DuckDBPyConnection, plan: str | None) -> tuple[str, str]:
-    """Name and edition of a plan, the one recorded last for None; raises CompareError."""
+    """Name and edition of a plan, for None of the one recorded last (trials of tuning aside); raises CompareError."""
     rows = con.execute(
         "SELECT plan, any_value(plan_hash) FROM plan_cells GROUP BY plan ORDER BY max(written_at) DESC, plan"
     ).fetchall()
     if not rows:
         raise CompareError("no plan has been recorded in this store yet: run `stillroom demo` or `stillroom sweep`")
     if plan is None:
-        return rows[0]
+        # The trials of a plan are shown when they are asked for.
+        return next((row for row in rows if row[0] != tuning_plan(row[0].partition(":")[0])), rows[0])
     for found in rows:
         if found[0] == plan:
             return found

@@ -23,6 +23,11 @@ COST_KEYS = (
 """The keys a ``cost`` may have. All are cumulative over the run; one that was not measured is left out."""
 
 
+def tuning_plan(plan: str) -> str:
+    """The plan whose cells are the trials of ``plan``. No plan of a user's can have the name."""
+    return f"{plan}:tuning"
+
+
 @dataclass(frozen=True, slots=True)
 class RunRecord:
     """A run as planned: written by the driver before any work of it starts.
@@ -63,6 +68,11 @@ class PlanCell:
     overrides: dict[str, Any]
     axes: dict[str, Any]
     tags: tuple[str, ...]
+    tuning: dict[str, Any] = field(default_factory=dict)
+    """Of a run whose settings were chosen: {values, score, chosen (run ids), trials, like (a label or null)}.
+
+    Of a trial, which is a cell of the plan ``tuning_plan(name)``: {of: label of the cell it chooses for}. Else empty.
+    """
 
     @property
     def key(self) -> str:

@@ -36,6 +36,7 @@ CREATE TABLE cells (
     overrides JSON NOT NULL,
     axes JSON NOT NULL,
     tags VARCHAR[] NOT NULL,
+    tuning JSON,
     attempt INTEGER NOT NULL,
     writer VARCHAR NOT NULL,
     seq BIGINT NOT NULL,

@@ -158,10 +158,12 @@ def _columns(comparison: Comparison) -> list[_Column]:
         _Column(f"{_metric(comparison)} %", _score),
         _Column("Δ" if comparison.baseline is None else f"Δ {comparison.baseline}", _delta),
         _Column("p", _p),
-        _Column("rollout tokens", lambda row: _count(row.cost["rollout_tokens"])),
-        _Column("reference tokens", lambda row: _count(row.cost["reference_tokens"]), always=False),
-        _Column("trained tokens", lambda row: _count(row.cost["trained_tokens"])),
-        _Column("teacher tokens", lambda row: _count(row.cost["teacher_tokens"]), always=False),
+        _Column("rollout tokens", lambda row: count_text(row.cost["rollout_tokens"])),
+        _Column("reference tokens", lambda row: count_text(row.cost["reference_tokens"]), always=False),
+        _Column("trained tokens", lambda row: count_text(row.cost["trained_tokens"])),
+        _Column("teacher tokens", lambda row: count_text(row.cost["teacher_tokens"]), always=False),
+        _Column("auxiliary tokens", lambda row: count_text(row.cost["auxiliary_tokens"] or 0), always=False),
+        _Column("FLOP", lambda row: flop_text(row.cost["flop"]), always=False),
         _Column("wall s", _wall),
         _Column("problems", lambda row: str(row.n_problems), always=False),
         _Column("unscored", lambda row: f"{row.unscored_rate:.1%}", always=False),
@@ -204,13 +206,19 @@ def _p(row: Row) -> str:
     return f"{text}*" if row.p_holm < SIGNIFICANT else text
 
 
-def _count(value: float | None) -> str:
+def count_text(value: float | None) -> str:
+    """A number of tokens with three or four digits and a unit."""
     if value is None:
         return "–"
     for size, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
         if value >= size:
             return f"{value / (1e3 if unit == 'k' else size):,.1f}{unit}"
     return f"{value:,.0f}"
+
+
+def flop_text(value: float | None) -> str:
+    """Floating-point operations with three digits."""
+    return "–" if value is None else f"{value:.2e}"
 
 
 def _bounds(interval: Interval | None) -> tuple[float | None, float | None]:

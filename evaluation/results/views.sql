@@ -174,7 +174,7 @@ GROUP BY run_id;
 CREATE OR REPLACE VIEW plan_cells AS
 SELECT
     c.plan, c.plan_hash, c.position, c.label, c.axes, c.is_control, c.run_id, c.base_run_id, c.overrides, c.tags,
-    r.method, r.model, r.seed,
+    c.tuning, r.method, r.model, r.seed,
     coalesce(s.status, 'unknown') AS status,
     c.written_at
 FROM latest_cells c
@@ -243,6 +243,49 @@ JOIN run_labels r USING (run_id)
 LEFT JOIN (SELECT run_id, max(update) AS trained_updates FROM latest_step_costs GROUP BY run_id) d USING (run_id)
 WHERE s.complete AND r.status = 'done'
 QUALIFY s.update = max(s.update) OVER (PARTITION BY s.run_id, s.benchmark, s.split);
+
+-- Trials are cells of the plan "<name>:tuning", so that no table of the plan mixes them with its own runs. Those of an
+-- edition that is no longer the plan's are left out.
+CREATE OR REPLACE VIEW tuning_trials AS
+WITH chosen AS (
+    SELECT DISTINCT plan, label, unnest(from_json(tuning -> '$.chosen', '["VARCHAR"]')) AS run_id FROM plan_cells
+), scored AS (
+    -- A benchmark without a score leaves the run without one.
+    SELECT run_id, split, CASE WHEN count(accuracy) = count(*) THEN avg(accuracy) END AS accuracy
+    FROM final_scores GROUP BY run_id, split
+)
+SELECT
+    n.plan, t.plan_hash, t.position, t.tuning ->> '$.of' AS label, t.axes, t.seed, t.run_id, t.status,
+    s.split, s.accuracy,
+    (n.plan, t.tuning ->> '$.of', t.run_id) IN (SELECT (plan, label, run_id) FROM chosen) AS is_chosen,
+    o.updates, o.rollout_tokens, o.reference_tokens, o.teacher_tokens, o.auxiliary_tokens, o.trained_tokens,
+    o.flop, o.wall_seconds, o.gpu_seconds, o.error
+FROM plan_cells t
+JOIN (
+    SELECT regexp_replace(plan, ':tuning$', '') AS plan, arg_max(plan_hash, (written_at, writer, seq)) AS plan_hash
+    FROM latest_cells GROUP BY ALL
+) n ON t.plan = n.plan || ':tuning' AND t.plan_hash = n.plan_hash
+JOIN run_overview o USING (run_id)
+LEFT JOIN scored s ON s.run_id = t.run_id;
+
+-- What a plan took in all, finished or not: the runs of its table and the trials that chose their settings, apart.
+CREATE OR REPLACE VIEW plan_costs AS
+SELECT
+    plan, min(position) AS position, label, is_tuning, count(*) AS runs,
+    sum(coalesce(rollout_tokens, 0))::BIGINT AS rollout_tokens,
+    sum(coalesce(reference_tokens, 0))::BIGINT AS reference_tokens,
+    sum(coalesce(teacher_tokens, 0))::BIGINT AS teacher_tokens,
+    sum(coalesce(auxiliary_tokens, 0))::BIGINT AS auxiliary_tokens,
+    sum(coalesce(trained_tokens, 0))::BIGINT AS trained_tokens,
+    sum(flop) AS flop, sum(wall_seconds) AS wall_seconds, sum(gpu_seconds) AS gpu_seconds
+FROM (
+    SELECT c.plan, c.position, c.label, false AS is_tuning, o.* EXCLUDE (plan, label)
+    FROM plan_cells c JOIN run_overview o USING (run_id)
+    WHERE NOT ends_with(c.plan, ':tuning')
+    UNION ALL BY NAME
+    SELECT *, true AS is_tuning FROM tuning_trials
+)
+GROUP BY plan, label, is_tuning;
 
 -- Scores along training. Update 0 of a run that did not evaluate its start is read from the untrained model's run.
 CREATE OR REPLACE VIEW curves AS

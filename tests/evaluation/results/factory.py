@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from evaluation.results.records import (
     RunEvent,
     RunRecord,
     StepRecord,
+    tuning_plan,
 )
 from evaluation.results.spool import Spool, write_samples
 
@@ -35,6 +37,7 @@ class Cell:
     is_control: bool = False
     axes: dict[str, object] = field(default_factory=dict)
     statuses: tuple[str, ...] = ("queued", "running", "done")
+    tuning: dict[str, object] = field(default_factory=dict)
 
 
 CELLS = (
@@ -106,12 +109,21 @@ def write_base(store: Path, study: Study, *, attempt: int = 1) -> None:
         write_evaluation(store, evaluator, study, name, update=0, accuracy=study.base_accuracy, seed=0)
 
 
-def write_run(store: Path, study: Study, cell: Cell, seed: int, *, attempt: int = 1, updates: int | None = None) -> str:
+def write_run(
+    store: Path,
+    study: Study,
+    cell: Cell,
+    seed: int,
+    *,
+    attempt: int = 1,
+    updates: int | None = None,
+    base: bool = True,
+) -> str:
     """One training run up to ``updates`` (default: all): steps, rollouts, evaluations; returns its id."""
     name = run_id(study, cell, seed)
     position = 1 + study.cells.index(cell)
     with Spool(store / "runs" / name, role="driver", attempt=attempt) as driver:
-        _write_plan(driver, study, cell, name, seed=seed, position=position, base=base_run_id(study))
+        _write_plan(driver, study, cell, name, seed=seed, position=position, base=base_run_id(study) if base else None)
     rng = np.random.default_rng([seed, position])
     with (
         Spool(store / "runs" / name, role="trainer", attempt=attempt) as trainer,
@@ -150,6 +162,28 @@ def write_study(store: Path, study: Study | None = None, *, ingested: bool = Tru
     if ingested:
         ingest(store)
     return study
+
+
+def write_tuned_study(store: Path, study: Study | None = None, **changes: Any) -> tuple[Study, Study]:
+    """A study whose cell OPSD was tuned over three learning rates on two seeds, and the study of its trials."""
+    study = study or Study()
+    cells = tuple(
+        Cell(f"OPSD, learning_rate={rate} (tuning)", "opsd", end, axes={"learning_rate": rate}, tuning={"of": "OPSD"})
+        for rate, end in ((1e-5, 0.4), (2e-4, 0.8), (1e-3, 0.1))
+    )
+    trials = replace(
+        study, plan=tuning_plan(study.plan), cells=cells, seeds=(100, 101), splits=("validation",), **changes
+    )
+    chosen = [run_id(trials, cells[1], seed) for seed in trials.seeds]
+    record = {"values": {"learning_rate": 2e-4}, "score": 0.8, "chosen": chosen, "trials": [], "like": None}
+    main = replace(
+        study, cells=tuple(replace(cell, tuning=record) if cell.label == "OPSD" else cell for cell in study.cells)
+    )
+    for cell in trials.cells:
+        for seed in trials.seeds:
+            write_run(store, trials, cell, seed, base=False)
+    write_study(store, main)
+    return main, trials
 
 
 def correct(study: Study, run: str, accuracy: float, update: int, seed: int) -> np.ndarray:
@@ -258,6 +292,7 @@ def _write_plan(
             overrides={},
             axes=dict(cell.axes),
             tags=("synthetic",),
+            tuning=dict(cell.tuning),
         )
     )
     for sequence, status in enumerate(cell.statuses):

@@ -9,7 +9,7 @@ import pytest
 
 from evaluation.results.query_process import answer
 from evaluation.results.snapshot import open_snapshot
-from tests.evaluation.results.factory import Study, write_study
+from tests.evaluation.results.factory import Study, write_tuned_study
 
 PAGE = (Path(__file__).parents[3] / "docs" / "results.md").read_text(encoding="utf-8")
 QUERIES = re.findall(r"```sql\n(.*?)```", PAGE, re.DOTALL)
@@ -19,7 +19,7 @@ SCRIPTS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("docs")
-    write_study(folder / "store", Study(samples=4))
+    write_tuned_study(folder / "store", Study(samples=4))
     return folder / "store"
 
 
