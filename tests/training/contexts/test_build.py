@@ -2,92 +2,70 @@ from __future__ import annotations
 
 import pytest
 
-from evaluation.problems import Message, Problem
-from training.contexts.build import build_contexts, check_problems
-from training.contexts.specs import NoContext, OtherProblemContext, SolutionContext
-from training.method import override
-from training.methods import METHODS
+from tests.training.contexts.hand_made import MARKED, byte_renderer, problem
+from training.contexts.build import build_contexts
+from training.contexts.rows import ContextRow, PrivilegedContext
+from training.contexts.specs import (
+    AnswerContext,
+    Context,
+    DemonstrationContext,
+    NoContext,
+    OtherProblemContext,
+    SolutionContext,
+)
+
+A, B, C = (problem(name, solution=f"worked {name}", answer=f"answer {name}") for name in "abc")
+GROUPED = [ContextRow(p, group) for group, p in enumerate((A, B, C)) for _ in range(2)]
+SINGLE = [ContextRow(A, 0), ContextRow(B, 1), ContextRow(A, 2)]
 
 
-def _problem(name: str, solution: str | None = "worked") -> Problem:
-    return Problem(
-        id=name,
-        benchmark="toy",
-        split="train",
-        prompt=(Message(role="user", content=name),),
-        answer="1",
-        solution=None if solution is None else f"{solution} {name}",
-    )
-
-
-A, B, C = _problem("a"), _problem("b"), _problem("c")
+def built(context: Context, rows: list[ContextRow]) -> list[PrivilegedContext]:
+    found = build_contexts(context, rows, MARKED, byte_renderer())
+    assert all(found)
+    return [one for one in found if one is not None]
 
 
 def test_no_context_adds_nothing_and_masks_nothing() -> None:
-    built = build_contexts(NoContext(), [A, B])
-
-    assert [context is not None and context.text for context in built] == [None, None]
+    assert built(NoContext(), SINGLE) == [PrivilegedContext(None)] * 3
 
 
-def test_solution_is_the_own_solution() -> None:
-    built = build_contexts(SolutionContext(), [A, B, A])
-
-    assert [context.text for context in built if context] == ["worked a", "worked b", "worked a"]
+def test_solution_and_answer_are_the_rows_own() -> None:
+    assert [one.text for one in built(SolutionContext(), SINGLE)] == [f"<solution>worked {name}" for name in "aba"]
+    assert [one.text for one in built(AnswerContext(), SINGLE)] == [f"<answer>answer {name}" for name in "aba"]
+    assert [one.source for one in built(AnswerContext(), SINGLE)] == ["a", "b", "a"]
 
 
 def test_other_problem_takes_the_next_problem_with_another_id_and_wraps_around() -> None:
-    grouped = [A, A, B, B, C, C]
-
-    built = build_contexts(OtherProblemContext(), grouped)
-
-    assert [context.source for context in built if context] == ["b", "b", "c", "c", "a", "a"]
-    assert [context.text for context in built if context] == [
-        "worked b",
-        "worked b",
-        "worked c",
-        "worked c",
-        "worked a",
-        "worked a",
+    found = built(OtherProblemContext(), GROUPED)
+    assert [one.source for one in found] == ["b", "b", "c", "c", "a", "a"]
+    assert [one.text for one in found] == [f"<solution>worked {name}" for name in "bbccaa"]
+    assert [one.text for one in built(OtherProblemContext(shows="answer"), GROUPED)] == [
+        f"<answer>answer {name}" for name in "bbccaa"
     ]
 
 
-def test_other_problem_in_a_batch_of_one_problem_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"all 2 rows are of problem 'a'.*batch\.prompts"):
-        build_contexts(OtherProblemContext(), [A, A])
+def test_a_problem_drawn_twice_in_a_row_is_passed_over() -> None:
+    rows = [ContextRow(A, 0), ContextRow(A, 1), ContextRow(B, 2)]
+    assert [one.source for one in built(OtherProblemContext(), rows)] == ["b", "b", "a"]
 
 
-def test_a_missing_solution_is_named() -> None:
-    with pytest.raises(ValueError, match="problem 'd'"):
-        build_contexts(SolutionContext(), [A, _problem("d", None)])
+def test_demonstrations_show_the_own_solution_or_another_problem_with_its_statement() -> None:
+    assert [one.text for one in built(DemonstrationContext(), SINGLE)] == [
+        f"<demonstration>worked {name}" for name in "aba"
+    ]
+    shown = built(DemonstrationContext(of="another_problem"), GROUPED)
+    assert [one.text for one in shown[::2]] == [f"<demonstration>ask {name}->worked {name}" for name in "bca"]
 
 
-@pytest.mark.parametrize("key", ["opsd", "opsd_v1", "sft"])
-def test_methods_that_read_solutions_refuse_problems_without_one_before_work(key: str) -> None:
-    with pytest.raises(ValueError, match=r"problem 'd' \(toy, train\) has no solution"):
-        check_problems(METHODS[key], [A, _problem("d", None)])
+def test_a_batch_of_one_problem_has_no_other() -> None:
+    for context in (OtherProblemContext(), DemonstrationContext(of="another_problem")):
+        with pytest.raises(ValueError, match=r"all 2 rows are of problem 'a'.*batch\.prompts"):
+            built(context, [ContextRow(A, 0), ContextRow(A, 0)])
 
 
-def test_a_blank_solution_is_no_solution() -> None:
-    blank = A.model_copy(update={"solution": "  \n"})
-
-    with pytest.raises(ValueError, match="problem 'a'"):
-        check_problems(METHODS["opsd"], [blank])
-
-
-def test_grpo_needs_no_solution() -> None:
-    check_problems(METHODS["grpo"], [_problem("d", None)])
-
-
-def test_no_problems_at_all_are_refused() -> None:
-    with pytest.raises(ValueError, match="training data is empty"):
-        check_problems(METHODS["grpo"], [])
-
-
-def test_the_control_is_refused_before_work_when_no_batch_can_hold_two_problems() -> None:
-    control = override(METHODS["opsd"], "views.teacher.context", "other_problem")
-
-    check_problems(control, [A, B])
-    with pytest.raises(ValueError, match=r"views\.teacher\.context other_problem .* 1 problem"):
-        check_problems(control, [A])
-    with pytest.raises(ValueError, match=r"set batch\.prompts \(now 1\) to 3 or more"):
-        check_problems(override(control, "batch.prompts", 1), [A, B])
+def test_a_missing_solution_or_answer_is_named() -> None:
+    for text in (None, "", " \n"):
+        with pytest.raises(ValueError, match=r"problem 'd' \(toy, train\) has no solution"):
+            built(SolutionContext(), [ContextRow(problem("d", solution=text), 0)])
+    with pytest.raises(ValueError, match=r"problem 'd' \(toy, train\) has no answer"):
+        built(AnswerContext(), [ContextRow(problem("d", answer=""), 0)])
