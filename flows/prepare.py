@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from evaluation.grading.sandbox import SandboxUnavailableError, find_sandbox
-from evaluation.overlap import check_overlap
 from evaluation.results.records import PlanCell as PlanCellRecord
 from evaluation.results.records import RunEvent, RunRecord, tuning_plan
 from evaluation.results.spool import Spool
@@ -87,7 +86,6 @@ def prepare(
                 waiting.append(cell)
             else:
                 refused.setdefault(cell.label, f"{cell.label}: {refused[cell.tuned_like]}")
-        _refuse_shared_problems(plan, runs, waiting, trials, checked)
     except (ValueError, SandboxUnavailableError) as error:
         raise error if isinstance(error, PlanError) else PlanError(f"plan {plan.name}: {error}") from error
     return PreparedPlan(plan, tuple(runs), tuple(trials), tuple(waiting), choices, refused)
@@ -114,24 +112,6 @@ def _choose(
             if choice is not None:
                 choices[label] = choice
     return choices, refused
-
-
-def _refuse_shared_problems(
-    plan: Plan, runs: Sequence[PreparedRun], waiting: Sequence[Cell], trials: Sequence[PreparedRun], checked: Checked
-) -> None:
-    """Settings must not be chosen on problems of the table."""
-    table = next((run.cell for run in runs if run.cell.method_key != "base"), next(iter(waiting), None))
-    if plan.tuning is None or table is None or not trials:
-        return
-    asked, tried = checked.source(table.spec).evaluations, checked.source(trials[0].cell.spec).evaluations
-    for name, (_, problems) in tried.items():
-        same = [found for found in check_overlap(problems, asked[name][1]) if found.kind == "same text"]
-        if same:
-            raise PlanError(
-                f"plan {plan.name}: {len(same)} problems of {name} are both in the {plan.tuning.split} split, where "
-                f"tuning chooses, and in the {plan.evaluation.split} split, e.g. {same[0].train_id!r} and "
-                f"{same[0].test_id!r}: remove them from one of the two"
-            )
 
 
 class Checked:

@@ -74,7 +74,12 @@ def tuning_trials(con: duckdb.DuckDBPyConnection, plan: str | None = None) -> tu
     ).fetchall()
     if not rows:
         raise CompareError(f"plan {name!r} has no tuning trials: its file has no `tuning`, or none was started")
-    return name, [TrialRow(label, json.loads(axes), *facts, tuple(runs)) for label, axes, *facts, runs in rows]
+    return name, [_trial_row(*row) for row in rows]
+
+
+def _trial_row(label: str, axes: str, *rest: Any) -> TrialRow:
+    *facts, run_ids = rest
+    return TrialRow(label, json.loads(axes), *facts, run_ids=tuple(run_ids))
 
 
 def plan_costs(con: duckdb.DuckDBPyConnection, plan: str | None = None) -> tuple[str, list[CostRow]]:

@@ -175,7 +175,13 @@ def write_tuned_study(store: Path, study: Study | None = None, **changes: Any) -
         study, plan=tuning_plan(study.plan), cells=cells, seeds=(100, 101), splits=("validation",), **changes
     )
     chosen = [run_id(trials, cells[1], seed) for seed in trials.seeds]
-    record = {"values": {"learning_rate": 2e-4}, "score": 0.8, "chosen": chosen, "trials": [], "like": None}
+    record: dict[str, object] = {
+        "values": {"learning_rate": 2e-4},
+        "score": 0.8,
+        "chosen": chosen,
+        "trials": [],
+        "like": None,
+    }
     main = replace(
         study, cells=tuple(replace(cell, tuning=record) if cell.label == "OPSD" else cell for cell in study.cells)
     )
