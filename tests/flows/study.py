@@ -32,13 +32,42 @@ cells:
     set: {batch.prompts: 4, batch.group_size: 4}
 """
 
+TUNED_PLAN = """
+name: tuned
+model: tiny-small
+data: {train: addition, limit: 400}
+preset: tiny
+budget: {updates: 4}
+evaluation:
+  benchmarks: [addition]
+  problems: 40
+  sampling: {max_new_tokens: 34, temperature: 0}
+  every_updates: 2
+set: {batch.prompts: 8}
+tuning:
+  axes: {learning_rate: [0.0005, 0.002]}
+  problems: 32
+  every_updates: 4
+seeds: [0]
+cells:
+  - method: sft
+  - method: opsd
+    set: {phases.student.terms.distill.entry_clip: null}
+    tuning: {learning_rate: [0.001, 0.004]}
+  - method: opsd
+    label: wrong hint
+    control: true
+    like: OPSD
+    set: {phases.student.terms.distill.entry_clip: null, views.teacher.context: other_problem}
+"""
+
 RUNS = 5
 SEGMENTS_OF_A_RUN = 3
 
 
-def write_plan(folder: Path) -> Path:
+def write_plan(folder: Path, content: str = PLAN) -> Path:
     plan = folder / "small.yaml"
-    plan.write_text(PLAN)
+    plan.write_text(content)
     return plan
 
 

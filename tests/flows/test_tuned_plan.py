@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from ruamel.yaml import YAML
 
 from flows.expansion import expand, expand_trials
 from flows.plan import parse_plan
-from flows.plan_spec import Plan, PlanError
+from flows.plan_spec import Plan, PlanError, Tuning
 from flows.prepare import PreparedPlan, PreparedRun, prepare, record_plan
 from flows.report import print_dry_run
 from flows.settings import Settings
@@ -149,7 +150,7 @@ def test_every_tuned_cell_gets_the_same_number_of_trials() -> None:
 
 
 def test_two_axes_are_tried_at_every_combination() -> None:
-    plan = parsed(lambda d: d["tuning"]["axes"].update({"batch.prompts": [2, 4]}) or cell(d, 2, set={CLIP: None}))
+    plan = parsed(lambda d: d["tuning"]["axes"].update({"batch.prompts": [2, 4]}) or cell(d, 2, set={CLIP: 0.5}))
     trials = [trial for trial in expand_trials(plan) if trial.trial_of == "SFT" and trial.seed == 100]
     assert [(*trial.axes.values(),) for trial in trials] == [(r, n) for r in (0.01, 0.02, 0.03) for n in (2, 4)]
 
@@ -323,3 +324,13 @@ def test_the_two_phases_share_no_problem(settings: Settings, tmp_path: Path) -> 
         prepare(plan, settings)
     data["test"] = write("test.jsonl", (202, 315))
     assert prepare(plan, settings).trials
+
+
+def test_the_example_of_the_docs_is_a_plan(repository_root: Path) -> None:
+    page = (repository_root / "docs" / "studies.md").read_text()
+    example = page.partition("## Fair tuning")[2].partition("```yaml")[2].partition("```")[0]
+    plan = parsed(lambda d: d.update(YAML(typ="safe").load(example)))
+    assert Counter(trial.trial_of for trial in expand_trials(plan)) == {"OPSD": 3, "GRPO": 3}
+    assert plan.tuning is not None and plan.tuning.budget is not None
+    shown = {line.split(":")[0].strip() for line in example.partition("cells:")[0].splitlines()[1:] if ":" in line}
+    assert shown == {"tuning", *Tuning.model_fields}, "every key of tuning is in the example"
