@@ -224,7 +224,7 @@ def _positions(name: str, term: AnyTerm, batch: TokenBatch, found: Statistics) -
 
 
 def _selected(views: StepViews, name: str, term: AnyTerm, batch: TokenBatch) -> Tensor:
-    """[N] float32, 1 at the tokens that TIP keeps."""
+    """[N] float64, 1 at the tokens that TIP keeps."""
     assert isinstance(term, Distill) and isinstance(term.weighting, TopTokens)
     plain = term.model_copy(
         update={

@@ -18,7 +18,8 @@ PER_TERM = ("mask", "weight", "final_weight", "labels", "advantage", "slope", "t
 class TokenBatch:
     """The packed response tokens of one micro-batch, N of them. Tokens a term masks are never read for it.
 
-    Every per-term dictionary goes by term name. All values are constants of the loss: none gets a gradient.
+    Every per-term dictionary goes by term name. All values are constants of the loss: none gets a gradient. Floats are
+    float32 or float64.
     """
 
     ids: Tensor
@@ -30,23 +31,23 @@ class TokenBatch:
     mask: dict[str, Tensor]
     """[N] bool, the tokens that take part; a term that is not named takes all."""
     weight: dict[str, Tensor] = field(default_factory=dict)
-    """[N] float32 ≥ 0: the product of everything known before the forward pass (gates, positions, selections)."""
+    """[N] float ≥ 0: the product of everything known before the forward pass (gates, positions, selections)."""
     final_weight: dict[str, Tensor] = field(default_factory=dict)
-    """[N] float32 ≥ 0: the whole weight, measured by a pass before (see ``objective.weigh``). Stands for ``weight``
+    """[N] float ≥ 0: the whole weight, measured by a pass before (see ``objective.weigh``). Stands for ``weight``
     and for the term's own USD weighting."""
     labels: dict[str, Tensor] = field(default_factory=dict)
     """[N] int64: what a cross-entropy term asks for instead of ``ids``."""
     advantage: dict[str, Tensor] = field(default_factory=dict)
-    """[N] float32, for every policy-gradient term, modulation included."""
+    """[N] float, for every policy-gradient term, modulation included."""
     slope: dict[str, Tensor] = field(default_factory=dict)
-    """[N] float32, for every preference term: ∂L/∂log q(y_t)."""
+    """[N] float, for every preference term: ∂L/∂log q(y_t)."""
     toward_student: dict[str, Tensor] = field(default_factory=dict)
     """[N] bool: the positions whose target moves toward the student; for mixes that pick positions."""
     old_logprobs: Mapping[float, Tensor] | None = None
-    """Temperature -> [N] float32: log π_old of ``ids`` in the learning view. None means strictly on-policy: the
+    """Temperature -> [N] float: log π_old of ``ids`` in the learning view. None means strictly on-policy: the
     importance ratio is exactly 1."""
     sampler_logprobs: Tensor | None = None
-    """[N] float32, what the sampler reported, at the temperature of the terms that read it."""
+    """[N] float, what the sampler reported, at the temperature of the terms that read it."""
 
     def term_mask(self, name: str) -> Tensor:
         """[N] bool."""

@@ -137,7 +137,8 @@ def look(
     """
     seen = [row for row, prompt in enumerate(prompts) if prompt is not None]
     if not seen:
-        return Look(torch.zeros(sum(map(len, responses)), learner.hidden_size, device=learner.device), 0)
+        like = next(learner.head(view.weights).parameters())
+        return Look(like.new_zeros(sum(map(len, responses)), learner.hidden_size), 0)
     batch = align(
         [prompt for prompt in prompts if prompt is not None],
         [responses[row] for row in seen],

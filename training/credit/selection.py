@@ -68,8 +68,8 @@ def gap_positions(
 
 
 def position_weights(position: Int[Tensor, " n"], length: Int[Tensor, " n"], exponent: float) -> Float[Tensor, " n"]:
-    """((t + 1)/T)^exponent for token t (from 0) of a response of T tokens, fp32."""
-    return ((position + 1).to(torch.float64) / length).pow(exponent).to(torch.float64)
+    """((t + 1)/T)^exponent for token t (from 0) of a response of T tokens, fp64."""
+    return ((position + 1).to(torch.float64) / length).pow(exponent)
 
 
 def _best(score: Tensor, sequence: Tensor, count: Callable[[int], int]) -> Tensor:

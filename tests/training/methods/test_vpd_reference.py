@@ -1,0 +1,68 @@
+"""VPD's two steps: whole updates against the references."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from tests.training.methods.comparison import TEMPERATURE, Loss, Teller, Weights, agree, draw, paper
+from tests.training.methods.reference import vpd
+from training.method import Method
+
+TERM = "phases.student.terms.distill"
+PREFERENCE = "phases.teacher.terms.preference"
+
+SCORES = (1.0, 0.0, 1.0, 0.0, 0.0, 1.0)
+
+
+def _grouped(changes: dict[str, Any] | None = None) -> Method:
+    return paper("vpd", changes, prompts=2, group_size=3)
+
+
+def _m_step(k: int) -> Loss:
+    return lambda tell, now, begun: vpd.m_step(tell.rollouts(now, begun), k=k, temperature=TEMPERATURE)
+
+
+def _e_step(**settings: Any) -> Loss:
+    def loss(tell: Teller, now: Weights, begun: Weights) -> torch.Tensor:
+        return vpd.e_step(tell.rollouts(now, begun), temperature=TEMPERATURE, **settings).loss
+
+    return loss
+
+
+@pytest.mark.parametrize("k", [5, 100])
+def test_m_step_alone(k: int) -> None:
+    method = _grouped({f"{TERM}.support.k": k})
+    agree(method, draw(method, SCORES), _m_step(k))
+
+
+def test_both_steps_of_a_fifth_update() -> None:
+    method = _grouped({f"{TERM}.support.k": 5})
+    finished = agree(method, draw(method, SCORES), _m_step(5), _e_step(bound=10.0), update=5)
+    assert [phase for phase, _ in finished.learner.steps] == ["student", "teacher"]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"bound": 0.15},
+        {"bound": None, "length": "mean", "beta": 2.0},
+        {"bound": None, "shift_rate": 0.1},
+    ],
+)
+def test_settings_of_the_e_step(changes: dict[str, Any]) -> None:
+    method = _grouped({f"{TERM}.support.k": 5, **{f"{PREFERENCE}.{name}": value for name, value in changes.items()}})
+    agree(method, draw(method, SCORES), _m_step(5), _e_step(**changes), update=5)
+
+
+def test_e_step_with_a_fixed_prior() -> None:
+    method = _grouped({f"{TERM}.support.k": 5, "views.prior.weights": "frozen"})
+    agree(method, draw(method, SCORES), _m_step(5), _e_step(bound=10.0), update=5)
+
+
+def test_e_step_of_one_class() -> None:
+    """Two successes in each group and nothing else that has a context."""
+    method = _grouped({f"{TERM}.support.k": 5})
+    agree(method, draw(method, (1.0, 1.0, 1.0, 1.0, 1.0, 1.0)), _m_step(5), _e_step(bound=10.0), update=5)
