@@ -1,10 +1,11 @@
-"""How a tiny base answers the addition test: without context, with the true solution, with another problem's."""
+"""How a tiny base answers a test split: without context, with the true solution, with another problem's."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
 from evaluation.benchmarks.addition import ADDITION
+from evaluation.benchmarks.base import Benchmark
 from training.base_models.tokenizer import END, PAD, VOCABULARY, question_ids
 
 if TYPE_CHECKING:
@@ -38,8 +39,13 @@ def greedy_texts(model: Qwen3ForCausalLM, prompts: list[list[int]], max_new_toke
 
 
 def addition_accuracy(model: Qwen3ForCausalLM, shown: Shown, problems: int | None = None) -> float:
+    """``accuracy`` on the addition benchmark."""
+    return accuracy(model, ADDITION, shown, problems)
+
+
+def accuracy(model: Qwen3ForCausalLM, benchmark: Benchmark, shown: Shown, problems: int | None = None) -> float:
     """Share of the first ``problems`` test problems that ``model`` answers right by greedy decoding."""
-    asked = ADDITION.load("test", limit=problems)
+    asked = benchmark.load("test", limit=problems)
     others = [*asked[1:], asked[0]]
     contexts = {
         "nothing": [None] * len(asked),
@@ -47,6 +53,6 @@ def addition_accuracy(model: Qwen3ForCausalLM, shown: Shown, problems: int | Non
         "other_solution": [problem.solution for problem in others],
     }[shown]
     prompts = [question_ids(problem.id, context) for problem, context in zip(asked, contexts, strict=True)]
-    texts = greedy_texts(model, prompts, ADDITION.max_new_tokens)
-    grades = [ADDITION.grade(problem, text) for problem, text in zip(asked, texts, strict=True)]
+    texts = greedy_texts(model, prompts, benchmark.max_new_tokens)
+    grades = [benchmark.grade(problem, text) for problem, text in zip(asked, texts, strict=True)]
     return sum(grade.verdict == "pass" for grade in grades) / len(grades)

@@ -1,19 +1,25 @@
 """Mid-training of a tiny base model from its recipe: same recipe, same machine, same bytes.
 
-``python -m training.base_models.build`` writes the shipped checkpoints into this package again.
+``python -m training.base_models.build [NAME …]`` writes the shipped checkpoints into this package again.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from training.base_models.accuracy import addition_accuracy
+from evaluation.benchmarks.addition import ADDITION
+from evaluation.benchmarks.chain import CHAIN
+from evaluation.names import nearest
+from training.base_models.accuracy import Shown, accuracy
 from training.base_models.cache import Report
-from training.base_models.contextual_items import ContextualItem, batches
+from training.base_models.contextual_items import batches
+from training.base_models.item_maker import ContextualItem
 from training.base_models.items import Item, ItemStream
 from training.base_models.recipe import Recipe, TinyFullRecipe
 from training.base_models.tokenizer import END, PAD, VOCABULARY, build_tokenizer, encode, question_ids
@@ -24,12 +30,18 @@ if TYPE_CHECKING:
 
 
 RECIPE_FILE = "recipe.json"
+MEASURED: dict[str, Shown] = {
+    "": "nothing",
+    "_with_own_solution": "own_solution",
+    "_with_other_solution": "other_solution",
+}
+"""The ending of each figure's name in recipe.json, and what its prompts show."""
 
 
 def build(recipe: Recipe, destination: Path, progress: Report | None = None) -> dict[str, float]:
     """Mid-trains ``recipe`` on one thread and saves it in bf16 as a Hugging Face folder with a recipe.json.
 
-    Returns the measured greedy accuracies on the 200 addition test problems, which recipe.json keeps too.
+    Returns the measured greedy accuracies on the 200 test problems of each task, which recipe.json keeps too.
     """
     import torch
 
@@ -103,7 +115,7 @@ def _losses(model: Qwen3ForCausalLM, recipe: Recipe) -> Iterator[torch.Tensor]:
     """The loss of each update, computed when it is asked for."""
     if isinstance(recipe, TinyFullRecipe):
         for items in batches(recipe):
-            yield _ragged_loss(model, items, recipe.length_groups)
+            yield ragged_loss(model, items, recipe.length_groups)
         return
     stream = ItemStream(recipe)
     without = round(recipe.batch * recipe.without_context_share)
@@ -130,7 +142,7 @@ def _loss(model: Qwen3ForCausalLM, groups: list[list[Item]]) -> torch.Tensor:
     return total / count
 
 
-def _ragged_loss(model: Qwen3ForCausalLM, items: list[ContextualItem], groups: int) -> torch.Tensor:
+def ragged_loss(model: Qwen3ForCausalLM, items: list[ContextualItem], groups: int) -> torch.Tensor:
     """Mean cross-entropy over the scored targets of ``items``.
 
     Rows are padded on the right: nothing looks ahead, so padding needs no mask, and its outputs are never gathered.
@@ -138,32 +150,45 @@ def _ragged_loss(model: Qwen3ForCausalLM, items: list[ContextualItem], groups: i
     import torch
 
     rows = [_ragged_row(item) for item in items]
-    rows.sort(key=lambda row: len(row[0]))
+    rows.sort(key=lambda row: len(row.tokens))
     size = -(-len(rows) // groups)
+    pad = VOCABULARY[PAD]
     total, count = torch.zeros(()), 0
     for start in range(0, len(rows), size):
         group = rows[start : start + size]
-        width = max(len(tokens) for tokens, _ in group)
-        inputs = torch.tensor([[*tokens, *[VOCABULARY[PAD]] * (width - len(tokens))] for tokens, _ in group])
-        places = [(row, place, target) for row, (_, wanted) in enumerate(group) for place, target in wanted]
+        width = max(len(row.tokens) for row in group)
+        inputs = torch.tensor([[*row.tokens, *[pad] * (width - len(row.tokens))] for row in group])
+        positions = torch.arange(width).repeat(len(group), 1)
+        for index, row in enumerate(group):
+            positions[index, row.gap_at :] += row.gap
+        places = [(index, place, target) for index, row in enumerate(group) for place, target in row.targets]
         at_row, at_place, targets = torch.tensor(places).unbind(dim=1)
-        hidden = model.model(input_ids=inputs, use_cache=False).last_hidden_state
+        # Without an explicit mask transformers would take a gap for the border of two packed sequences.
+        hidden = model.model(
+            input_ids=inputs, attention_mask=torch.ones_like(inputs), position_ids=positions, use_cache=False
+        ).last_hidden_state
         logits = model.lm_head(hidden[at_row, at_place])
         total = total + torch.nn.functional.cross_entropy(logits, targets, reduction="sum")
         count += len(places)
     return total / count
 
 
-def _ragged_row(item: ContextualItem) -> tuple[list[int], list[tuple[int, int]]]:
-    """The input ids of one item, and (position, target) of everything it is trained on."""
+@dataclass(frozen=True, slots=True)
+class _Row:
+    tokens: list[int]
+    targets: list[tuple[int, int]]
+    """(index, token) of everything the item is trained on."""
+    gap_at: int
+    gap: int
+
+
+def _ragged_row(item: ContextualItem) -> _Row:
     prompt = question_ids(item.question, item.context)
-    targets = [*encode(item.wanted), VOCABULARY[END]]
-    places = [
-        (len(prompt) - 1 + index, target)
-        for index, (target, counts) in enumerate(zip(targets, item.scored, strict=True))
-        if counts
-    ]
-    return [*prompt, *encode(item.seen)], places
+    wanted = [*encode(item.wanted), VOCABULARY[END]]
+    first = len(prompt) - 1
+    targets = [(first + i, token) for i, (token, counts) in enumerate(zip(wanted, item.scored, strict=True)) if counts]
+    # The user's end token and the assistant's header follow the context.
+    return _Row([*prompt, *encode(item.seen)], targets, gap_at=len(prompt) - 2, gap=item.gap)
 
 
 def _save(model: Qwen3ForCausalLM, recipe: Recipe, destination: Path) -> None:
@@ -191,25 +216,34 @@ def _measure(recipe: Recipe, destination: Path) -> dict[str, float]:
     from transformers import AutoModelForCausalLM
 
     saved = AutoModelForCausalLM.from_pretrained(destination, dtype=torch.float32).eval()
+    benchmarks = (ADDITION, CHAIN) if isinstance(recipe, TinyFullRecipe) else (ADDITION,)
     measured = {
-        "accuracy": addition_accuracy(saved, "nothing"),
-        "accuracy_with_own_solution": addition_accuracy(saved, "own_solution"),
-        "accuracy_with_other_solution": addition_accuracy(saved, "other_solution"),
+        f"{'' if benchmark is ADDITION else benchmark.name + '_'}accuracy{name}": accuracy(saved, benchmark, shown)
+        for benchmark in benchmarks
+        for name, shown in MEASURED.items()
     }
     description = {"recipe_hash": recipe.content_hash(), "recipe": recipe.model_dump(mode="json"), "measured": measured}
     (destination / RECIPE_FILE).write_text(json.dumps(description, indent=2) + "\n")
     return measured
 
 
-def main() -> None:
-    """Builds every shipped tiny model anew, in its place."""
+def main(arguments: list[str] | None = None) -> None:
+    """Builds shipped tiny models anew, in their places: all of them, or those named."""
     from training.base_models.cache import with_progress_bar
     from training.base_models.catalogue import BASE_MODELS
 
-    for entry in BASE_MODELS.values():
-        if entry.recipe is not None and entry.shipped is not None:
-            recipe, folder = entry.recipe, entry.shipped
-            with_progress_bar(f"building {entry.name}", lambda report: build(recipe, folder, report))  # noqa: B023
+    shipped = {
+        name: (entry.recipe, entry.shipped) for name, entry in BASE_MODELS.items() if entry.recipe and entry.shipped
+    }
+    options = argparse.ArgumentParser(prog="python -m training.base_models.build", description=main.__doc__)
+    options.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(shipped)}; all of them by default")
+    names = options.parse_args(arguments).names or [*shipped]
+    for name in names:
+        if name not in shipped:
+            options.error(f"{name!r} is no shipped tiny model{nearest(name, shipped)}")
+    for name in names:
+        recipe, folder = shipped[name]
+        with_progress_bar(f"building {name}", lambda report: build(recipe, folder, report))  # noqa: B023
 
 
 if __name__ == "__main__":

@@ -89,28 +89,33 @@ class TinyFullRecipe(Recipe):
     hidden_size: int = Field(128, gt=0)
     heads: int = Field(4, gt=0)
     mlp_size: int = Field(384, gt=0)
-    steps: int = Field(1500, gt=0)
-    without_context_share: float = Field(0.3, ge=0, le=1)
+    steps: int = Field(1400, gt=0)
+    covered_pairs: int = Field(54, gt=0, le=100)
+    without_context_share: float = Field(0.25, ge=0, le=1)
+    random_context_share: float = Field(0.7, ge=0, le=1)
 
     covered_chain_sums: int = Field(60, gt=0, le=100)
     covered_products: int = Field(60, gt=0, le=100)
     """How many of the 100 one-digit sums and products of the chain task are shown without context."""
     addition_share: float = Field(0.5, ge=0, le=1)
+    largest_gap: int = Field(40, ge=0)
+    """Positions left out between context and response, at most: with a random gap a fact of the context is found by
+    what it says and not by how far away it stands."""
     length_groups: int = Field(4, gt=0)
     """A batch is sorted by length and padded in so many groups."""
     kind_weights: dict[ItemKind, float] = Field(
         default_factory=lambda: {
-            "solution": 0.8,
-            "answer": 1.0,
-            "partial_solution": 1.1,
-            "facts": 1.8,
-            "peer_success": 0.5,
-            "peer_failure": 0.5,
-            "feedback": 0.7,
-            "critique": 0.4,
-            "peer_failure_and_remark": 0.7,
-            "peer_success_and_remark": 0.4,
-            "guidance": 0.8,
+            "solution": 0.7,
+            "answer": 0.9,
+            "partial_solution": 0.9,
+            "facts": 2.4,
+            "peer_success": 0.4,
+            "peer_failure": 0.4,
+            "feedback": 0.6,
+            "critique": 0.3,
+            "peer_failure_and_remark": 1.0,
+            "peer_success_and_remark": 0.5,
+            "guidance": 1.2,
             "demonstration": 0.4,
             "critique_request": 1.8,
         }
