@@ -23,6 +23,8 @@ DEVICE_BLOCK_BYTES = 128 << 20
 """The same on an accelerator: enough work a kernel launch, and a bound on the temporaries."""
 BLOCK_TEMPORARIES = 10
 """fp32 tensors of one block that the losses hold at once, at most (one temperature, two views)."""
+VIEW_TEMPORARIES = 4
+"""The same for each further view: its distribution, and that of the mixture it enters."""
 
 BlockLoss = Callable[[int, Mapping[str, Tensor], bool], Tensor | None]
 """(index of the block's first token, logits of each view [n, V], gradient wanted) -> d loss / d logits [n, V]."""
@@ -73,7 +75,8 @@ def predicted_bytes(
     N is the gradient of the hidden states, and with a trainable head its weight gradient comes on top twice.
     """
     chunk = chunk_tokens * width * (sum(logits_bytes.values()) + logits_bytes[learns])
-    return chunk + BLOCK_TEMPORARIES * block_rows(width, device, chunk_tokens) * width * 4
+    temporaries = BLOCK_TEMPORARIES + VIEW_TEMPORARIES * max(0, len(logits_bytes) - 2)
+    return chunk + temporaries * block_rows(width, device, chunk_tokens) * width * 4
 
 
 def run_head(

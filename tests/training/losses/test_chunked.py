@@ -248,3 +248,6 @@ def test_predicted_bytes_by_hand() -> None:
     # 3 tensors of 100 rows · 1,000 ids · 4 bytes, and 10 temporaries of one block (here the whole chunk).
     size = predicted_bytes(100, 1000, {"student": 4, "teacher": 4}, "student", torch.device("cpu"))
     assert size == 3 * 400_000 + 10 * 400_000
+    # A third view adds its logits and four temporaries.
+    views = {"student": 4, "teacher": 4, "reference": 4}
+    assert predicted_bytes(100, 1000, views, "student", torch.device("cpu")) == 4 * 400_000 + 14 * 400_000
