@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from evaluation.grading.batch import grade_many
 from evaluation.problems import Grade, Problem, Split
 from evaluation.results.records import AnswerRecord, EvaluationRecord, GradeRecord, ProblemRecord
 from evaluation.results.spool import Spool, write_samples
-from evaluation.samplers.base import Completion, Sampler, SampleRequest, SamplingParams
+from evaluation.samplers.base import Completion, Sampler, SampleRequest, SamplingParams, seed_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,22 +25,6 @@ class Answer:
     completion: Completion
     text: str
     grade: Grade
-
-
-def select_problems(
-    benchmark: Benchmark, split: Split, *, limit: int | None = None, root: Path | None = None
-) -> list[Problem]:
-    """The first ``limit`` problems of a split (all when None), checked to be askable.
-
-    Raises ValueError for a split the benchmark lacks, for no problems, and for two problems with one id.
-    """
-    if split not in benchmark.splits:
-        raise ValueError(f"benchmark {benchmark.name} has no {split} split; it has {', '.join(benchmark.splits)}")
-    problems = benchmark.load(split, limit=limit, root=root)
-    if not problems:
-        raise ValueError(f"benchmark {benchmark.name}: the {split} split is empty")
-    _refuse_double_ids(benchmark.name, problems)
-    return problems
 
 
 def _refuse_double_ids(name: str, problems: Sequence[Problem]) -> None:
@@ -60,7 +43,7 @@ def request_seed(seed: int, benchmark: str, problem_id: str, sample_index: int) 
     """
     parts = (str(seed), benchmark, problem_id, str(sample_index))
     text = "".join(f"{len(part)}:{part}" for part in parts)  # lengths, so that no two tuples share a text
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
+    return seed_of(text)
 
 
 def evaluate(

@@ -12,7 +12,7 @@ from training.contexts.attempts import auxiliary_requests, auxiliary_sampling
 from training.contexts.rows import ContextRow
 from training.credit.rewards import uneven_groups
 from training.method import Method
-from training.rollouts import Rollout, grade_rollouts, request_seed, sample_rollouts
+from training.rollouts import Rollout, grade_rollouts, rollout_seed, sample_rollouts
 from training.trainer import Trainer
 from training.views import view_prompts
 
@@ -161,7 +161,7 @@ def with_critiques(
                 [
                     SampleRequest(
                         request.prompt_ids,
-                        request_seed(trainer.run_seed, update, rollouts[request.row].index, "critique"),
+                        rollout_seed(trainer.run_seed, update, rollouts[request.row].index, "critique"),
                     )
                     for request in requests
                 ],

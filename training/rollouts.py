@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -12,7 +11,7 @@ import torch
 from evaluation.benchmarks.base import Benchmark
 from evaluation.grading.batch import grade_many
 from evaluation.problems import Grade, Problem
-from evaluation.samplers.base import Completion, Sampler, SampleRequest, SamplingParams
+from evaluation.samplers.base import Completion, Sampler, SampleRequest, SamplingParams, seed_of
 from training.contexts.rows import ContextRow
 from training.credit.rewards import reward_of
 from training.losses.advantages import GroupAdvantages, group_advantages
@@ -52,10 +51,9 @@ class Rollout:
         return ContextRow(self.problem, self.group, self.text, self.completion.token_ids, self.reward, self.grade)
 
 
-def request_seed(run_seed: int, update: int, index: int, purpose: Literal["rollout", "critique"] = "rollout") -> int:
-    """Seed of one request, 0 to 2^63 − 1: a stable hash of the run's seed, the update and the place in its batch."""
-    digest = hashlib.blake2b(f"{purpose} {run_seed} {update} {index}".encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "big") >> 1
+def rollout_seed(run_seed: int, update: int, index: int, purpose: Literal["rollout", "critique"] = "rollout") -> int:
+    """Seed of one request, 0 to 2^63 − 1, from the run's seed, the update and the place among its rollouts."""
+    return seed_of(f"{purpose} {run_seed} {update} {index}") >> 1
 
 
 def sample_rollouts(
@@ -76,7 +74,7 @@ def sample_rollouts(
     """
     rows = [(group, problems[group]) for group in range(len(problems)) for _ in range(group_size)]
     requests = [
-        SampleRequest(prompts[group], request_seed(run_seed, update, index))
+        SampleRequest(prompts[group], rollout_seed(run_seed, update, index))
         for index, (group, _) in enumerate(rows, start=first)
     ]
     completions = sampler.sample(requests, params)

@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from evaluation.benchmarks import BENCHMARKS
 from evaluation.benchmarks.base import Benchmark
-from evaluation.evaluate import Answer, evaluate, record_evaluation, request_seed, select_problems
+from evaluation.evaluate import Answer, evaluate, record_evaluation, request_seed
 from evaluation.problems import Grade, Message, Problem, Split
 from evaluation.results.spool import Spool, read_samples
 from evaluation.samplers.base import Completion, SampleRequest, SamplingParams
@@ -146,15 +145,6 @@ def test_what_cannot_be_evaluated_is_refused(changes: dict[str, Any], message: s
     arguments: dict[str, Any] = {"problems": PROBLEMS, "samples": 3, "sampling": PARAMS, "seed": 0, **changes}
     with pytest.raises(ValueError, match=message):
         evaluate(_Recording(), _render, _decode, DIGITS, **arguments)
-
-
-def test_problems_are_selected_with_a_limit_and_checked() -> None:
-    assert select_problems(DIGITS, "test", limit=2) == PROBLEMS[:2]
-    assert select_problems(BENCHMARKS["addition"], "test") == BENCHMARKS["addition"].load("test")
-    with pytest.raises(ValueError, match="has no validation split; it has train, test"):
-        select_problems(DIGITS, "validation")
-    with pytest.raises(ValueError, match="the train split is empty"):
-        select_problems(DIGITS, "train")
 
 
 # --- records -----------------------------------------------------------------------------------------------------

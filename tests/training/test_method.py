@@ -112,3 +112,11 @@ def test_methods_are_frozen_and_survive_json() -> None:
 def test_unknown_keys_are_refused() -> None:
     with pytest.raises(ValidationError):
         Optimiser(learning_rate=1e-3, momentum=0.9)  # type: ignore[call-arg]
+
+
+def test_a_terms_name_belongs_to_one_phase() -> None:
+    vpd = METHODS["vpd"]
+    clash = {"distill": vpd.phases["teacher"].terms["preference"].model_dump()}
+
+    with pytest.raises(OverrideError, match="phase 'student' has this term"):
+        override(vpd, "phases.teacher.terms", clash)

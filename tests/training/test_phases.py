@@ -21,7 +21,7 @@ from tests.training.small import (
 from training.batches import ViewBatch
 from training.method import Entropy, Method, override, override_all
 from training.methods import METHODS
-from training.rollouts import request_seed
+from training.rollouts import rollout_seed
 from training.spec import ComputeSpec
 from training.state import TrainingState
 from training.update import Trainer, UpdateResult, run_update
@@ -264,7 +264,7 @@ def test_further_draws_never_repeat_a_seed() -> None:
     trainer.learner.sampler = lambda weights: Spy()  # type: ignore[method-assign]
     run_update(trainer, 3, addition_problems(2), more=batches_of(addition_problems(6)[2:], 2))
 
-    assert seeds == [request_seed(0, 3, index) for index in range(3 * 2 * 2)]
+    assert seeds == [rollout_seed(0, 3, index) for index in range(3 * 2 * 2)]
 
 
 def test_critiques_are_drawn_counted_and_shown() -> None:

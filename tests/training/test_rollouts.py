@@ -12,9 +12,9 @@ from training.method import GroupAdvantage, Reward
 from training.rollouts import (
     Rollout,
     grade_rollouts,
-    request_seed,
     rollout_advantages,
     rollout_metrics,
+    rollout_seed,
     sample_rollouts,
 )
 
@@ -30,14 +30,14 @@ def _rollouts(scores: list[float | None], groups: list[int]) -> list[Rollout]:
     ]
 
 
-def test_request_seeds_never_change() -> None:
+def test_rollout_seeds_never_change() -> None:
     # blake2b-64 of "rollout 0 1 0" and "rollout 3 17 5", halved: a change would silently end every replay.
-    assert request_seed(0, 1, 0) == 820974699192396023
-    assert request_seed(3, 17, 5) == 7550707896731739896
+    assert rollout_seed(0, 1, 0) == 820974699192396023
+    assert rollout_seed(3, 17, 5) == 7550707896731739896
 
 
-def test_request_seeds_differ_by_run_update_and_place() -> None:
-    seeds = {request_seed(run, update, index) for run in range(5) for update in range(20) for index in range(20)}
+def test_rollout_seeds_differ_by_run_update_and_place() -> None:
+    seeds = {rollout_seed(run, update, index) for run in range(5) for update in range(20) for index in range(20)}
 
     assert len(seeds) == 5 * 20 * 20
     assert all(0 <= seed < 2**63 for seed in seeds)
@@ -51,7 +51,7 @@ def test_groups_are_drawn_problem_by_problem_with_seeds_of_their_own() -> None:
     rollouts = sample_rollouts(sampler, problems, prompts, group_size=2, params=PARAMS, run_seed=4, update=9)
 
     assert [request.prompt_ids for request in sampler.requests] == [(1,), (1,), (2, 3), (2, 3)]
-    assert [request.seed for request in sampler.requests] == [request_seed(4, 9, index) for index in range(4)]
+    assert [request.seed for request in sampler.requests] == [rollout_seed(4, 9, index) for index in range(4)]
     assert [(r.group, r.problem.id, r.completion.token_ids[0]) for r in rollouts] == [
         (0, problems[0].id, 10),
         (0, problems[0].id, 11),

@@ -97,7 +97,13 @@ class Method(Spec):
             raise ValueError("phases share one optimiser state: betas, epsilon and weight_decay must agree")
         if all(phase.every > 1 for phase in self.phases.values()):
             raise ValueError("at least one phase must run at every update (every: 1)")
+        homes: dict[str, str] = {}
         for name, phase in self.phases.items():
+            for term in phase.terms:
+                if homes.setdefault(term, name) != name:
+                    raise ValueError(
+                        f"phases.{name}.terms.{term}: phase {homes[term]!r} has this term, and metrics go by its name"
+                    )
             preferences = [isinstance(term, Preference) for term in phase.terms.values()]
             if any(preferences) and self.batch.step_prompts is not None:
                 raise ValueError(f"phases.{name}: preference needs whole batches: set batch.step_prompts to null")
