@@ -1,4 +1,4 @@
-"""Views, moving averages, copies, samplers and resuming, with all weights learning and under LoRA."""
+"""Views, moving averages and copies of the student, with all weights learning and under LoRA."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 
-from evaluation.samplers.base import SampleRequest, SamplingParams
 from tests.training.learners.small import (
     BATCH,
     FROZEN,
@@ -20,20 +19,16 @@ from tests.training.learners.small import (
     SYNCED,
     backward,
     build,
-    copied,
     fill,
     learn,
     logits,
     parameters,
     perturb,
-    same,
-    through_files,
 )
 from tests.training.small import small_model
 from training.batches import align
 from training.learners.hf import HFLearner, half_life
 from training.learners.loading import load_base
-from training.learners.weights import load_weights, varying
 from training.method import Adapter, EmaWeights, Optimiser, SyncedWeights
 
 both = pytest.mark.parametrize("adapter", [None, LORA], ids=["all", "lora"])
@@ -260,174 +255,3 @@ def test_phase_start_is_the_student_as_each_phase_began(adapter: Adapter | None)
                 assert not torch.equal(logits(learner, STUDENT), before)
         learner.advance(update)
         assert torch.equal(logits(learner, PHASE_START), logits(learner, STUDENT))
-
-
-# --- sampling ----------------------------------------------------------------------------------------------------
-
-
-@both
-@pytest.mark.parametrize("precision", ["float32", "bfloat16_autocast"])
-def test_samplers_draw_from_the_weights_they_are_asked_for(precision: str, adapter: Adapter | None) -> None:
-    learner = build(*ALL_KINDS, adapter=adapter, precision=precision, sampling_rows=4)
-    for _ in range(2):  # what was drawn from before must follow the weights
-        for weights in (STUDENT, *ALL_KINDS):
-            _check_drawing(learner, weights, 1e-4 if precision == "float32" else 0.1)
-        for update in (1, 2, 3):
-            learn(learner, update, {"main": 3})
-    learner.begin_phase()
-    backward(learner)
-    learner.step("main")
-    _check_drawing(learner, PHASE_START, 1e-4 if precision == "float32" else 0.1)
-
-
-def _check_drawing(learner: HFLearner, weights: Any, tolerance: float) -> None:
-    sampler = learner.sampler(weights)
-    drawing: Any = sampler.model
-    for own, master in zip(varying(drawing).values(), varying(learner._model(weights)).values(), strict=True):
-        assert torch.equal(own, master.to(own.dtype))
-    requests = [SampleRequest((7, 8, 9), 11), SampleRequest((10,), 12), SampleRequest((9, 20), 13)]
-    drawn = sampler.sample(requests, SamplingParams(max_new_tokens=5))
-    batch = align([request.prompt_ids for request in requests], [one.token_ids for one in drawn], pad_id=0)
-    ids = torch.tensor([token for one in drawn for token in one.token_ids])
-    with learner.numerics(), torch.no_grad():
-        scores = learner.head(weights)(learner.hidden(weights, batch, grad=False)).float().log_softmax(-1)
-    found = scores.gather(1, ids[:, None])[:, 0]
-    reported = torch.tensor([value for one in drawn for value in one.logprobs])
-    assert float((found - reported).abs().mean()) < tolerance
-
-
-def test_fp32_samples_from_the_weights_themselves() -> None:
-    model = small_model()
-    learner = build(FROZEN, SLOW, model=model)
-
-    assert learner.sampler().model is learner.student
-    assert learner.sampler(FROZEN).model is model
-    assert learner.sampler(SLOW).model is learner._model(SLOW)
-
-
-def test_bf16_keeps_fp32_masters_and_refreshes_the_sampling_copy() -> None:
-    learner = build(FROZEN, SLOW, precision="bfloat16_autocast")
-    drawing: Any = learner.sampler().model
-
-    for weights in (STUDENT, SLOW):
-        assert {p.dtype for p in parameters(learner, weights)} == {torch.float32}
-    assert {p.dtype for p in drawing.parameters()} == {torch.bfloat16}
-    assert learner.hidden(FROZEN, BATCH, grad=False).dtype == torch.bfloat16
-    backward(learner)
-    learner.step("main")
-    assert not any(
-        torch.equal(low, master.to(torch.bfloat16))
-        for low, master in zip(drawing.parameters(), learner.student.parameters(), strict=True)
-        if master.dim() > 1
-    )
-    learner.synchronise()
-    for low, master in zip(drawing.parameters(), learner.student.parameters(), strict=True):
-        assert torch.equal(low, master.to(torch.bfloat16))
-    assert learner.sampler().model is drawing
-
-
-def test_bf16_draws_from_the_frozen_copy_itself() -> None:
-    learner = build(FROZEN, precision="bfloat16_autocast")
-
-    assert learner.sampler(FROZEN).model is learner._model(FROZEN)
-
-
-# --- state -------------------------------------------------------------------------------------------------------
-
-PHASES = {
-    "first": Optimiser(learning_rate=1e-2, warmup_updates=3, decay="cosine", total_updates=7),
-    "second": Optimiser(learning_rate=5e-3, decay="linear", total_updates=5, max_grad_norm=0.1),
-}
-
-
-_SAVED = [(), (FROZEN,), (SLOW,), (SLOW, EmaWeights(teacher_update_rate=0.5)), (SYNCED,), (PHASE_START,), ALL_KINDS]
-
-
-@both
-@pytest.mark.parametrize(
-    ("weights", "precision"),
-    [*((weights, "float32") for weights in _SAVED), ((), "bfloat16_autocast"), (ALL_KINDS, "bfloat16_autocast")],
-    ids=lambda value: value if isinstance(value, str) else "+".join(one.kind for one in value) or "student",
-)
-def test_four_updates_are_two_and_two_after_a_reload_to_the_bit(
-    tmp_path: Path, weights: tuple[Any, ...], precision: str, adapter: Adapter | None
-) -> None:
-    whole, half, rest = (
-        build(*weights, optimisers=PHASES, adapter=adapter, precision=precision, seed=4) for _ in range(3)
-    )
-    for update in (1, 2, 3, 4):
-        _two_phases(whole, update)
-    for update in (1, 2):
-        _two_phases(half, update)
-
-    rest.load_state(through_files(half.state(), tmp_path))
-    for update in (3, 4):
-        _two_phases(rest, update)
-
-    assert same(rest.state(), whole.state())
-    for view in (STUDENT, *weights):
-        assert torch.equal(logits(rest, view), logits(whole, view))
-    for own, other in zip(rest.sampler().model.parameters(), whole.sampler().model.parameters(), strict=True):
-        assert torch.equal(own, other)
-
-
-def _two_phases(learner: HFLearner, update: int) -> None:
-    # The second phase runs at even updates: the phases' counts differ.
-    learn(learner, update, {"first": 2} if update % 2 else {"first": 2, "second": 1})
-
-
-@both
-def test_a_loaded_learner_does_not_write_into_what_it_loaded(adapter: Adapter | None) -> None:
-    source, learner = build(SLOW, SYNCED, adapter=adapter), build(SLOW, SYNCED, adapter=adapter)
-    learn(source, 1)
-    saved = copied(source.state())
-    untouched = copied(saved)
-
-    learner.load_state(saved)
-    learn(learner, 2)
-    learn(learner, 3)
-
-    assert same(saved, untouched)
-
-
-def test_tied_weights_are_saved_once_and_untied_ones_both() -> None:
-    tied, untied = build(), build(model=small_model(tie_word_embeddings=False))
-
-    assert "lm_head.weight" not in tied.state()["student"]
-    assert {"lm_head.weight", "model.embed_tokens.weight"} <= set(untied.state()["student"])
-
-
-def test_state_of_another_method_or_model_is_refused_and_nothing_changes() -> None:
-    learner = build(SLOW)
-    learn(learner, 1)
-    before = copied(learner.state())
-    other = build(SLOW, model=small_model(seed=9))
-    learn(other, 1)
-    good = copied(other.state())
-    deeper = build(SLOW, model=small_model(num_hidden_layers=3)).state()
-    half = {name: tensor.to(torch.bfloat16) for name, tensor in good["average-0.05"].items()}
-
-    refused: dict[str, Any] = {
-        r"holds \['optimiser', 'student'\], this method needs .*average-0\.05": build().state(),
-        "weights are of another model": {**good, "average-0.05": deeper["average-0.05"]},
-        "phases": build(SLOW, optimisers=PHASES).state(),
-        "optimiser's state is of another model": {**good, "optimiser": _optimiser_of(small_model(num_hidden_layers=3))},
-        "bfloat16 in the weights": {**good, "average-0.05": half},
-    }
-    for message, state in refused.items():
-        with pytest.raises(ValueError, match=message):
-            learner.load_state(state)
-        assert same(learner.state(), before)
-
-
-def _optimiser_of(model: Any) -> Any:
-    learner = build(model=model)
-    learn(learner, 1)
-    return learner.state()["optimiser"]
-
-
-def test_weights_of_another_shape_are_refused() -> None:
-    wider = dict(build(model=small_model(intermediate_size=64)).state()["student"])
-
-    with pytest.raises(ValueError, match=r"mlp.* is \[64, 32\] in the weights and \[48, 32\] here"):
-        load_weights(small_model(), wider)
