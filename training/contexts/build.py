@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 
 from evaluation.problems import Problem
 from training.contexts.attempts import environment_feedback, peer_success, self_critique
-from training.contexts.checks import check_problems
 from training.contexts.language import Block, ContextLanguage
 from training.contexts.reveal import answer_of, overlap_masked, partial_solution, solution_of
 from training.contexts.rows import ContextRow, ContextTokens, PrivilegedContext, context_of
@@ -23,8 +22,6 @@ from training.contexts.specs import (
     SelfCritiqueContext,
     SolutionContext,
 )
-
-__all__ = ["build_contexts", "check_problems", "problem_block"]
 
 
 def build_contexts(
