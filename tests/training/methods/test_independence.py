@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from training.methods import METHODS
+
 FILES = sorted((Path(__file__).parent / "reference").glob("*.py"))
 PRODUCT = {"training", "evaluation", "flows", "dashboard"}
 
@@ -35,3 +37,9 @@ def test_reference_imports_nothing_of_the_product(file: Path) -> None:
 
 def test_there_are_references() -> None:
     assert len(FILES) > 10
+
+
+@pytest.mark.parametrize("key", [*METHODS])
+def test_every_method_is_held_against_a_reference(key: str) -> None:
+    tests = Path(__file__).parent.glob("test_*_reference.py")
+    assert any(f'"{key}"' in file.read_text(encoding="utf-8") for file in tests)

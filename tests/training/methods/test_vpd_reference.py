@@ -7,9 +7,22 @@ from typing import Any
 import pytest
 import torch
 
-from tests.training.methods.comparison import TEMPERATURE, Loss, Teller, Weights, agree, draw, paper
+from tests.training.methods.comparison import (
+    EXACT,
+    TEMPERATURE,
+    Loss,
+    Teller,
+    Weights,
+    agree,
+    draw,
+    paper,
+    prepare,
+    told,
+)
 from tests.training.methods.reference import vpd
 from training.method import Method
+from training.state import TrainingState
+from training.update import run_update
 
 TERM = "phases.student.terms.distill"
 PREFERENCE = "phases.teacher.terms.preference"
@@ -66,3 +79,22 @@ def test_e_step_of_one_class() -> None:
     """Two successes in each group and nothing else that has a context."""
     method = _grouped({f"{TERM}.support.k": 5})
     agree(method, draw(method, (1.0, 1.0, 1.0, 1.0, 1.0, 1.0)), _m_step(5), _e_step(bound=10.0), update=5)
+
+
+def test_e_step_on_all_rollouts_since_the_last() -> None:
+    """Two M-steps on six rollouts each, then one E-step on the twelve."""
+    method = _grouped({f"{TERM}.support.k": 5, "phases.teacher.every": 2})
+    batch = draw(method, (*SCORES, 0.0, 1.0, 0.0, 1.0, 1.0, 0.0), rounds=2)
+    prepared, state = prepare(method, batch), TrainingState.initial(method)
+    for update in (1, 2):
+        run_update(prepared.trainer, update, batch.problems, state)
+    assert [phase for phase, _ in prepared.learner.steps] == ["student", "student", "teacher"]
+    batch.problems = batch.problems * 2
+
+    def m_step(groups: list[int]) -> Loss:
+        return lambda tell, now, begun: vpd.m_step(tell.rollouts(now, begun, groups), k=5, temperature=TEMPERATURE)
+
+    _, gradients = told(prepared, [[m_step([0, 1])], [m_step([2, 3])], [_e_step(bound=10.0)]])
+    for (_, found), expected in zip(prepared.learner.steps, gradients, strict=True):
+        EXACT.check(found, expected)
+    assert state.buffers == {"teacher": []}

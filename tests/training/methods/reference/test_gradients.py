@@ -131,6 +131,17 @@ def test_renyi_gradient_is_student_minus_tempered_target() -> None:
     torch.testing.assert_close(gradient, (s.exp() - tempered.exp()) / 5)
 
 
+def test_normalising_the_geometric_target_changes_no_gradient() -> None:
+    rows = random_rows(6, lengths=(5,))
+    t, r, s = (rows[0].log_probs(view) for view in ("teacher", "reference", "student"))
+    plain = 0.9 * t + 0.1 * r
+    gradients = []
+    for target in (plain, normalised(plain)):
+        value = torch.logsumexp(0.95 * target + 0.05 * s, dim=-1).sum() / (0.95 - 1)
+        gradients.append(torch.autograd.grad(value, leaves(rows), retain_graph=True)[0])
+    torch.testing.assert_close(gradients[0], gradients[1])
+
+
 def test_surrogates_have_no_gradient_at_the_reference() -> None:
     for kind, value in (("urkl", 0.0), ("ufkl", 1.0)):
         rows = random_rows(7, lengths=(4,))
