@@ -52,7 +52,7 @@ def run_update(
     Metrics: ``loss`` (Σ coefficient · ``loss/<term>`` of the phases that ran, mean over optimiser steps), the
     objective's means (``loss/<term>``, ``divergence/<term>/…``, ``logit_gradient/<term>``, ``entropy/<view>`` …),
     ``kept/<term>`` (share of the rows that take part), ``grad_norm`` before clipping and ``learning_rate`` of the first
-    phase that ran (with several phases also ``grad_norm/<phase>``, ``learning_rate/<phase>``),
+    phase that ran (for methods of several phases also ``grad_norm/<phase>``, ``learning_rate/<phase>``),
     ``optimiser_steps/<phase>`` where a batch serves several, ``controller/<name>/<output>`` as this update used it,
     ``shift/<term>`` and ``margin/<term>`` of preferences, the rollout metrics, those of ``draws.draw``,
     ``sampler_logprob_gap`` (mean absolute difference of the sampler's and the learner's log-probability of the drawn
@@ -84,7 +84,7 @@ def run_update(
     account.cost["wall_seconds"] = wall
     account.cost["gpu_seconds"] = wall if account.device.type == "cuda" else 0.0
     metrics = {
-        **_phase_metrics(results, account),
+        **_phase_metrics(results, account, several=len(method.phases) > 1),
         **controllers,
         **(rollout_metrics(drawn.rollouts) if drawn.rollouts else {}),
         **drawn.metrics,
@@ -143,7 +143,7 @@ def _observed(trainer: Trainer, state: TrainingState, groups: Sequence[Group], a
     )
 
 
-def _phase_metrics(results: Mapping[str, PhaseResult], account: Account) -> dict[str, float | None]:
+def _phase_metrics(results: Mapping[str, PhaseResult], account: Account, *, several: bool) -> dict[str, float | None]:
     ran = {name: result for name, result in results.items() if result.losses}
     metrics: dict[str, float | None] = {
         "loss": sum(sum(result.losses) / len(result.losses) for result in ran.values()) if ran else None,
@@ -153,7 +153,7 @@ def _phase_metrics(results: Mapping[str, PhaseResult], account: Account) -> dict
         norm = sum(result.norms) / len(result.norms)
         metrics.setdefault("grad_norm", norm)
         metrics.setdefault("learning_rate", result.learning_rate)
-        if len(ran) > 1 or len(results) > 1:
+        if several:
             metrics[f"grad_norm/{name}"], metrics[f"learning_rate/{name}"] = norm, result.learning_rate
         if len(result.losses) > 1:
             metrics[f"optimiser_steps/{name}"] = float(len(result.losses))
