@@ -77,7 +77,7 @@ class Base:
 
 
 def cases(base: Base, problems: Sequence[Problem]) -> list[Case]:
-    """The problems with ``ATTEMPTS`` attempts of the base and its greedy critique of the first failed one."""
+    """The problems with ``ATTEMPTS`` attempts of the base and its greedy critiques of the first failed one."""
     texts = base.texts([(problem, None) for problem in problems for _ in range(ATTEMPTS)], temperature=1.0)
     made = []
     for place, problem in enumerate(problems):
@@ -85,11 +85,13 @@ def cases(base: Base, problems: Sequence[Problem]) -> list[Case]:
         first, second = (problems[(place + ahead) % len(problems)] for ahead in (1, 2))
         graded = tuple(Attempt(_written(text), base.benchmark.grade(problem, text)) for text in attempts)
         made.append(Case(problem, (first, second), graded))
-    requests = [(case.problem, critique_request(case)) for case in made]
-    asked = [place for place, (_, request) in enumerate(requests) if request is not None]
-    critiques = base.texts([requests[place] for place in asked])
-    for place, critique in zip(asked, critiques, strict=True):
-        made[place] = replace(made[place], critique=_written(critique))
+    criticised = [place for place, case in enumerate(made) if case.failure is not None]
+    own, helped = (
+        base.texts([(made[place].problem, critique_request(made[place], informed=informed)) for place in criticised])
+        for informed in (False, True)
+    )
+    for place, critique, informed in zip(criticised, own, helped, strict=True):
+        made[place] = replace(made[place], critique=_written(critique), informed_critique=_written(informed))
     return made
 
 
@@ -116,13 +118,17 @@ def rows(base: Base, made: Sequence[Case]) -> list[Row]:
     return found
 
 
-def critique_accuracy(made: Sequence[Case]) -> tuple[int, float]:
-    """Failed attempts criticised, and the share of critiques that say what the environment's feedback says."""
-    said = [case.critique == case.failure.grade.feedback for case in made if case.failure is not None]
-    return len(said), _share(said)
+def critique_accuracy(made: Sequence[Case]) -> tuple[int, float, float]:
+    """Failed attempts criticised, and the shares of critiques that say what the environment's feedback says.
+
+    First those written without help, then those with the solution in view.
+    """
+    said = [(case, case.failure.grade.feedback) for case in made if case.failure is not None]
+    own = [case.critique == feedback for case, feedback in said]
+    return len(said), _share(own), _share([case.informed_critique == feedback for case, feedback in said])
 
 
-def markdown(name: str, measured: Sequence[Row], critiques: tuple[int, float]) -> str:
+def markdown(name: str, measured: Sequence[Row], critiques: tuple[int, float, float]) -> str:
     """The table of one benchmark."""
     lines = [
         f"### {name}",
@@ -136,8 +142,12 @@ def markdown(name: str, measured: Sequence[Row], critiques: tuple[int, float]) -
         )
         example = f"`{row.example}`" if row.example else ""
         lines.append(f"| {row.kind} | {example} | {row.problems} | {figures} |")
-    count, right = critiques
-    lines += ["", f"Of {count} critiques of failed attempts, {right:.3f} say what the environment's feedback says."]
+    count, own, informed = critiques
+    lines += [
+        "",
+        f"Critiques of {count} failed attempts say what the environment's feedback says in {own:.3f} of cases, with "
+        f"the solution in view in {informed:.3f}.",
+    ]
     return "\n".join(lines)
 
 

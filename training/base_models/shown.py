@@ -24,12 +24,16 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A problem, two others for what is irrelevant to it, attempts at it, and a critique of the first failed one."""
+    """A problem, two others for what is irrelevant to it, attempts at it, and critiques of the first failed one.
+
+    ``critique`` is written without help, ``informed_critique`` with the solution in view.
+    """
 
     problem: Problem
     others: tuple[Problem, Problem]
     attempts: tuple[Attempt, ...]
     critique: str | None = None
+    informed_critique: str | None = None
 
     @property
     def solution(self) -> str:
@@ -46,9 +50,12 @@ class Case:
         return next((attempt for attempt in self.attempts if attempt.grade.verdict == "fail"), None)
 
 
-def critique_request(case: Case) -> str | None:
-    """The context that asks for a critique of the first failed attempt."""
-    return None if case.failure is None else LANGUAGE.compose([("critique_request", case.failure.text)])
+def critique_request(case: Case, *, informed: bool) -> str | None:
+    """The context that asks for a critique of the first failed attempt, with the solution in view if ``informed``."""
+    if case.failure is None:
+        return None
+    blocks: list[Block] = [("solution", case.solution)] if informed else []
+    return LANGUAGE.compose([*blocks, ("critique_request", case.failure.text)])
 
 
 def shown(kind: str, case: Case) -> str | None:
@@ -84,6 +91,10 @@ def _feedback(case: Case) -> list[Block] | None:
 
 def _critique(case: Case) -> list[Block] | None:
     return None if case.critique is None else [("critique", case.critique)]
+
+
+def _informed_critique(case: Case) -> list[Block] | None:
+    return None if case.informed_critique is None else [("critique", case.informed_critique)]
 
 
 def _success(case: Case) -> list[Block] | None:
@@ -141,6 +152,7 @@ SHOWN: Mapping[str, Callable[[Case], list[Block] | None]] = MappingProxyType(
         "attempt + feedback": _both(_failure, _feedback),
         "critique, its own": _critique,
         "attempt + critique": _both(_failure, _critique),
+        "critique, with the solution in view": _informed_critique,
     }
 )
 """What each row of the table shows."""

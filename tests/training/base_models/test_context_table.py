@@ -33,7 +33,7 @@ def test_attempts_are_drawn_and_graded(base: Base, made: list[Case]) -> None:
     for case in made:
         for attempt in case.attempts:
             assert attempt.grade == ADDITION.grade(case.problem, attempt.text)
-        assert (case.critique is None) == (case.failure is None)
+        assert (case.critique is None) == (case.informed_critique is None) == (case.failure is None)
         assert case.problem not in case.others
     assert made == cases(base, ADDITION.load("test", limit=12)), "seeded"
 
@@ -55,20 +55,24 @@ def test_figures_are_of_the_problems_that_have_the_context(base: Base, made: lis
 def test_a_critique_is_right_when_it_says_what_the_environment_says() -> None:
     problem, first, second = ADDITION.load("test", limit=3)
 
-    def criticised(text: str, critique: str | None) -> Case:
-        return Case(problem, (first, second), (Attempt(text, ADDITION.grade(problem, text)),), critique)
+    def criticised(text: str, critique: str | None, informed: str | None) -> Case:
+        return Case(problem, (first, second), (Attempt(text, ADDITION.grade(problem, text)),), critique, informed)
 
     feedback = ADDITION.grade(problem, "#").feedback
-    solved = criticised(str(problem.solution), None)
-    assert critique_accuracy([criticised("#", feedback), criticised("#", "ok"), solved]) == (2, 0.5)
+    solved = criticised(str(problem.solution), None, None)
+    made = [criticised("#", feedback, feedback), criticised("#", "ok", feedback), solved]
+    assert critique_accuracy(made) == (2, 0.5, 1.0)
 
 
 def test_markdown() -> None:
     measured = [Row("none", "", 4, 0.25, 0.25, 0.25), Row("answer", "#0902", 3, 1 / 3, 1.0, 0.0)]
-    text = markdown("addition", measured, (3, 2 / 3))
+    text = markdown("addition", measured, (3, 2 / 3, 1.0))
     assert "| none |  | 4 | 0.250 | | |" in text
     assert "| answer | `#0902` | 3 | 0.333 | 1.000 | 0.000 |" in text
-    assert text.endswith("Of 3 critiques of failed attempts, 0.667 say what the environment's feedback says.")
+    assert text.endswith(
+        "Critiques of 3 failed attempts say what the environment's feedback says in 0.667 of cases, with the solution "
+        "in view in 1.000."
+    )
 
 
 def test_a_model_of_another_language_is_refused(tmp_path: Path) -> None:

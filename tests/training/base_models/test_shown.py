@@ -13,17 +13,17 @@ SOLUTION = "9*7=3;3+5=8;8+3=1#1"
 WRONG = "9*7=3;3+5=7;7+3=0#0"
 
 
-def case(*texts: str, critique: str | None = None) -> Case:
+def case(*texts: str, critique: str | None = None, informed: str | None = None) -> Case:
     template, first, second = CHAIN.load("train", limit=3)
     question = template.prompt[0].model_copy(update={"content": "9*7+5+3"})
     changes = {"id": "9*7+5+3", "prompt": (question,), "answer": "1", "solution": SOLUTION}
     problem = template.model_copy(update=changes)
     attempts = tuple(Attempt(text, CHAIN.grade(problem, text)) for text in texts)
-    return Case(problem, (first, second), attempts, critique)
+    return Case(problem, (first, second), attempts, critique, informed)
 
 
 def test_what_each_kind_shows() -> None:
-    made = case(WRONG, SOLUTION, critique="3+5=8")
+    made = case(WRONG, SOLUTION, critique="ok", informed="3+5=8")
     expected = {
         "solution": SOLUTION,
         "answer": "#1",
@@ -39,11 +39,13 @@ def test_what_each_kind_shows() -> None:
         "attempt (failed)": f"no:{WRONG}",
         "feedback": "fix:3+5=8",
         "attempt + feedback": f"no:{WRONG} fix:3+5=8",
-        "critique, its own": "note:3+5=8",
-        "attempt + critique": f"no:{WRONG} note:3+5=8",
+        "critique, its own": "note:ok",
+        "attempt + critique": f"no:{WRONG} note:ok",
+        "critique, with the solution in view": "note:3+5=8",
     }
     assert {kind: shown(kind, made) for kind in expected} == expected
-    assert critique_request(made) == f"check:{WRONG}"
+    assert critique_request(made, informed=False) == f"check:{WRONG}"
+    assert critique_request(made, informed=True) == f"{SOLUTION} check:{WRONG}"
     rest = set(SHOWN) - set(expected)
     assert rest == {"facts, with 6 irrelevant rows", "demonstration, another problem"}
 
@@ -65,7 +67,7 @@ def test_what_cannot_be_had_is_left_out() -> None:
     assert shown("critique, its own", failed) is None
     solved = case(SOLUTION)
     assert shown("feedback", solved) is None and shown("attempt (failed)", solved) is None
-    assert critique_request(solved) is None
+    assert critique_request(solved, informed=True) is None
     # The steps are right and the answer is not: there is no wrong fact to avoid.
     careless = case(SOLUTION.replace("#1", "#2"))
     assert shown("feedback", careless) == "fix:#1"
@@ -74,7 +76,7 @@ def test_what_cannot_be_had_is_left_out() -> None:
 
 
 def test_every_block_is_measured_and_every_context_can_be_written() -> None:
-    made = case(WRONG, SOLUTION, critique="ok")
+    made = case(WRONG, SOLUTION, critique="ok", informed="ok")
     kinds = {block for build in SHOWN.values() for block, _ in build(made) or ()}
     # A peer's failure is written as the own failed attempt is; the request is what the critique row asks first.
     assert kinds == set(BLOCK_KINDS) - {"peer_failure", "critique_request"}
