@@ -285,9 +285,10 @@ class Tolerance:
 
     def check(self, found: Weights, expected: Weights) -> None:
         for name, gradient in expected.items():
-            size = float(gradient.abs().max()) if self.relative else 1.0
+            largest = float(gradient.abs().max())
+            size = largest if self.relative else 1.0
             apart = float((found[name].double() - gradient).abs().max())
-            assert apart <= self.gradient * size + 1e-14, f"{name}: gradients differ by {apart:.3g}, size {size:.3g}"
+            assert apart <= self.gradient * size + 1e-14, f"{name}: gradients differ by {apart:.3g} of {largest:.3g}"
 
 
 EXACT = Tolerance(1e-10, 1e-10, relative=True)
