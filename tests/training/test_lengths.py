@@ -160,6 +160,14 @@ def test_the_tokens_of_the_thinking_switch_count(folder: Path) -> None:
         check_run_lengths(spec(off), model(folder, QUESTION + NEW + 1, template), sources())
 
 
+def test_the_words_of_a_views_own_template_count(folder: Path) -> None:
+    worded = method("solution", views__teacher__template="use {context} for {problem}")
+    needed = QUESTION + SOLUTION + len("use  for ") + NEW
+    check_run_lengths(spec(worded), model(folder, needed), sources())
+    with pytest.raises(ValueError, match=f"that is {needed}"):
+        check_run_lengths(spec(worded), model(folder, needed - 1), sources())
+
+
 def test_a_views_template_needs_its_fields(folder: Path) -> None:
     with pytest.raises(ValueError, match=r"views\.teacher\.template .* needs \{context\} exactly once"):
         check_run_lengths(spec(method("solution", views__teacher__template="{problem}")), model(folder, 256), sources())

@@ -78,6 +78,11 @@ def test_braces_in_texts_survive_in_every_block(text: str) -> None:
     assert MARKED.guidance([text], []) == text
 
 
+def test_a_field_in_one_inserted_text_does_not_take_the_other() -> None:
+    assert MARKED.worked_example("{text}", "solution") == "{text}->solution"
+    assert fill("{problem} {context}", problem="{context}", context="{problem}") == "{context} {problem}"
+
+
 def test_facts_guidance_and_steps() -> None:
     assert CONTEXT_LANGUAGE.facts(["1+1=2", "2+2=4"]) == "1+1=2,2+2=4"
     assert CONTEXT_LANGUAGE.guidance(["1+1=2"], ["2+2=5"]) == "do 1+1=2,not 2+2=5"
