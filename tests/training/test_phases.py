@@ -370,3 +370,60 @@ def test_averages_move_once_an_update_however_many_steps() -> None:
     average = learner._model(trainer.method.views["teacher"].weights)
     for old, new, slow in zip(start, learner.student.parameters(), average.parameters(), strict=True):
         torch.testing.assert_close(slow, (old + new.detach()) / 2)
+
+
+# --- who takes part ----------------------------------------------------------------------------------------------
+
+
+def test_no_more_groups_are_learned_from_than_prompts() -> None:
+    problems = addition_problems(6)
+    calls: list[str] = []
+
+    def judge(problem: Problem, text: str) -> Grade:
+        calls.append(problem.id)
+        return grade(0.0 if problem.id == problems[0].id else float(calls.count(problem.id) % 2))
+
+    trainer = small_trainer(small_method("dapo"), benchmark=graded_by(judge))
+
+    result = run_update(trainer, 1, problems[:2], more=batches_of(problems[2:], 2))
+
+    # One good group, then two: three are found and the last is dropped, though it would have taught something.
+    assert result.metrics["draws"] == 2 and result.metrics["groups_dropped"] == 2
+    lengths = [len(rollout.completion.token_ids) for rollout in result.rollouts]
+    assert result.cost["trained_tokens"] == sum(lengths[2:6])
+
+
+@pytest.mark.parametrize("gate", ["all", "positive_advantage", "passed", "failed"])
+def test_rollouts_that_were_not_scored_take_no_part_in_gated_terms(gate: str) -> None:
+    problems = addition_problems(2)
+
+    def judge(problem: Problem, text: str) -> Grade:
+        return grade(None) if problem.id == problems[1].id else judged(problem, text)
+
+    method = small_method("sdpg_urkl", {f"{DISTILL}.gate": gate, f"{DISTILL}.normalise": "tokens"})
+    result = run_update(small_trainer(method, benchmark=graded_by(judge)), 30, problems)
+
+    assert result.metrics["kept/distill"] == (1.0 if gate == "all" else 0.5)
+    assert result.metrics["kept/reward"] == 0.5
+
+
+def test_what_was_not_scored_is_no_preference() -> None:
+    problems = addition_problems(2)
+
+    def judge(problem: Problem, text: str) -> Grade:
+        return grade(None) if problem.id == problems[1].id else grade(1.0)
+
+    method = small_method("vpd", {"phases.teacher.every": 1, "views.teacher.context": "solution"})
+    result = run_update(small_trainer(method, benchmark=graded_by(judge)), 1, problems)
+
+    assert result.metrics["kept/preference"] == 0.5 and result.metrics["kept/distill"] == 1.0
+
+
+def test_cut_off_responses_leave_the_policy_gradient_where_asked() -> None:
+    kept = {}
+    for choice in ("keep", "drop"):
+        method = small_method("grpo", {"reward.truncated": choice})
+        result = run_update(trainer_of(method), 1, addition_problems(2))
+        kept[choice] = result.metrics["kept/reward"]
+
+    assert kept == {"keep": 1.0, "drop": 1 - (result.metrics["truncated_fraction"] or 0)}
