@@ -19,7 +19,7 @@ from tests.training.small import (
     small_trainer,
 )
 from training.batches import ViewBatch
-from training.method import Entropy, Method, override, override_all
+from training.method import Entropy, Method, PhaseStartWeights, SampledKL, View, override, override_all
 from training.methods import METHODS
 from training.rollouts import rollout_seed
 from training.spec import ComputeSpec
@@ -36,7 +36,7 @@ def judged(problem: Problem, text: str) -> Grade:
 
 
 def trainer_of(method: Method, **how: Any) -> Trainer:
-    return small_trainer(method, **{"benchmark": graded_by(judged), **how})
+    return small_trainer(method, benchmark=graded_by(judged), **how)
 
 
 def without_step(trainer: Trainer, problems: list[Problem], update: int = 1) -> tuple[UpdateResult, list[float]]:
@@ -353,6 +353,31 @@ def test_the_optimiser_steps_once_for_each_part_of_a_batch() -> None:
 
     assert phases == ["student", "student"] and result.metrics["optimiser_steps/student"] == 2
     assert result.metrics["ratio/reward"] is not None and result.metrics["ratio/reward"] != 1.0
+
+
+def test_phase_start_weights_stay_while_a_phase_takes_several_steps() -> None:
+    """The KL from the phase's start is 0 at its first step and not at its second; the next phase starts anew."""
+    grpo = small_method("grpo", {"batch.prompts": 4})
+    data = grpo.model_dump()
+    drift = SampledKL(against="start", estimator="k2", coefficient=0.0).model_dump()
+    views = {**data["views"], "start": View(weights=PhaseStartWeights()).model_dump()}
+    terms = {**data["phases"]["student"]["terms"], "drift": drift}
+    changes = {"views": views, "phases.student.terms": terms}
+    one, two = (override_all(grpo, {**changes, "batch.step_prompts": size}) for size in (4, 2))
+
+    for method, moves in ((one, False), (two, True)):
+        trainer = trainer_of(method)
+        for update in (1, 2):
+            metrics = run_update(trainer, update, addition_problems(4)).metrics
+            assert ((metrics["loss/drift"] or 0) > 1e-6) == moves
+
+
+def test_the_sampler_is_compared_before_the_weights_move() -> None:
+    method = small_method(
+        "grpo", {"batch.prompts": 4, "batch.step_prompts": 2, "phases.student.optimiser.learning_rate": 0.1}
+    )
+
+    assert (run_update(trainer_of(method), 1, addition_problems(4)).metrics["sampler_logprob_gap"] or 0) < 1e-4
 
 
 def test_averages_move_once_an_update_however_many_steps() -> None:
