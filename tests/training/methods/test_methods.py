@@ -121,6 +121,13 @@ def test_presets_change_the_scale_and_own_up_to_the_rest(key: str, preset: str) 
     assert (scaled.reward.truncated, scaled.controllers) == (method.reward.truncated, method.controllers)
 
 
+def test_the_tiny_overlong_penalty_spares_complete_answers() -> None:
+    tiny = override_all(METHODS["dapo"], PRESETS["dapo"]["tiny"])
+    assert tiny.reward.overlong is not None
+    complete = len("4+8+0=12;2+7+1=10;8+0+1=09#0902") + 1  # and the end token
+    assert complete <= tiny.sampling.max_new_tokens - tiny.reward.overlong.cache_tokens
+
+
 @pytest.mark.parametrize("key", METHODS)
 def test_tiny_presets_share_optimiser_and_length(key: str) -> None:
     tiny = override_all(METHODS[key], PRESETS[key]["tiny"])
@@ -131,7 +138,8 @@ def test_tiny_presets_share_optimiser_and_length(key: str) -> None:
         assert (optimiser.decay, optimiser.max_grad_norm) == ("constant", 1.0)
         assert optimiser.learning_rate == (5e-4 if tiny.batch.group_size == 1 else 1e-4)
     sampling = tiny.sampling
-    assert (sampling.max_new_tokens, sampling.temperature, sampling.top_p, sampling.top_k) == (34, 1.0, 1.0, 0)
+    longest = 40 if tiny.reward.overlong else 34
+    assert (sampling.max_new_tokens, sampling.temperature, sampling.top_p, sampling.top_k) == (longest, 1.0, 1.0, 0)
     assert tiny.batch.prompts * tiny.batch.group_size == 64
     assert tiny.adapter is None
     assert all(view.thinking is None and view.max_context_tokens is None for view in tiny.views.values())
