@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from training.base_models.language import CONTEXT_LANGUAGE
-from training.base_models.recipe import Recipe
+from training.base_models.recipe import Recipe, TinyFullRecipe
 from training.contexts.language import ContextLanguage
 
 TINY_PRIVILEGED_TEMPLATE = "{problem}<|hint|>{context}"
@@ -52,6 +52,15 @@ BASE_MODELS: dict[str, BaseModelEntry] = {
         privileged_template=TINY_PRIVILEGED_TEMPLATE,
         recipe=Recipe(hidden_size=64, layers=2, heads=2, mlp_size=192, steps=900, seed=2),
         shipped=_PACKAGE / "tiny_small",
+        language=CONTEXT_LANGUAGE,
+    ),
+    "tiny-full": BaseModelEntry(
+        name="tiny-full",
+        title="Qwen3 architecture, 860,544 parameters, mid-trained on addition and chains with every kind of context",
+        licence="same as this project",
+        privileged_template=TINY_PRIVILEGED_TEMPLATE,
+        recipe=TinyFullRecipe(),
+        shipped=_PACKAGE / "tiny_full",
         language=CONTEXT_LANGUAGE,
     ),
     "smollm2-135m-instruct": BaseModelEntry(

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
-from training.base_models.build import build, learning_rate_share, mid_train, new_model
-from training.base_models.recipe import Recipe
+from training.base_models.build import build, learning_rate_share, main, mid_train, new_model, ragged_loss
+from training.base_models.contextual_items import batches
+from training.base_models.item_maker import ContextualItem
+from training.base_models.recipe import Recipe, TinyFullRecipe
+from training.base_models.tokenizer import END, VOCABULARY, encode, question_ids
 
 MINI = Recipe(hidden_size=32, layers=1, heads=1, mlp_size=32, steps=6, batch=8, warmup_steps=2)
 
@@ -69,3 +73,66 @@ def test_every_field_enters_the_recipe_hash() -> None:
     for field, value in default.model_dump().items():
         other = (0.5, 0.5) if isinstance(value, tuple) else value * 0.5 if isinstance(value, float) else value + 1
         assert default.model_copy(update={field: other}).content_hash() != default.content_hash(), field
+
+
+def test_padding_changes_nothing_of_the_ragged_loss() -> None:
+    recipe = TinyFullRecipe(hidden_size=32, layers=2, heads=1, mlp_size=32, steps=1)
+    (items,) = batches(recipe)
+    assert len({item.gap for item in items}) > 10
+    torch.manual_seed(0)
+    model = new_model(recipe)
+    total = count = 0.0
+    for item in items:  # one by one, with transformers' own masked loss
+        prompt = question_ids(item.question, item.context)
+        wanted = [*encode(item.wanted), VOCABULARY[END]]
+        inputs = torch.tensor([[*prompt, *encode(item.seen)]])
+        targets = torch.full_like(inputs, -100)
+        scored = torch.tensor([t if counts else -100 for t, counts in zip(wanted, item.scored, strict=True)])
+        targets[0, len(prompt) - 1 :] = scored
+        positions = torch.arange(inputs.shape[1])[None]
+        positions[0, len(prompt) - 2 :] += item.gap
+        logits = model(input_ids=inputs, position_ids=positions, attention_mask=torch.ones_like(inputs)).logits
+        loss = torch.nn.functional.cross_entropy(logits[0], targets[0], ignore_index=-100, reduction="sum")
+        total += loss.item()
+        count += int((targets != -100).sum())
+    for groups in (1, 4, 48):
+        assert ragged_loss(model, items, groups).item() == pytest.approx(total / count, rel=1e-5)
+
+
+def test_the_recipe_of_every_context_builds_the_same_bytes(tmp_path: Path) -> None:
+    recipe = TinyFullRecipe(hidden_size=32, layers=1, heads=1, mlp_size=32, steps=3, batch=8, warmup_steps=1)
+    first, second = build(recipe, tmp_path / "first"), build(recipe, tmp_path / "second")
+    assert first == second and "chain_accuracy_with_own_solution" in first
+    for file in (tmp_path / "first").iterdir():
+        assert file.read_bytes() == (tmp_path / "second" / file.name).read_bytes(), file.name
+
+
+def test_every_field_enters_the_hash_of_the_larger_recipe_too() -> None:
+    default = TinyFullRecipe()
+    assert default.content_hash() != Recipe().content_hash()
+    for field in set(TinyFullRecipe.model_fields) - {"kind_weights", "betas"}:
+        changed = {field: getattr(default, field) + 1}
+        assert default.model_copy(update=changed).content_hash() != default.content_hash(), field
+    fewer = {**default.kind_weights, "facts": 0.1}
+    assert default.model_copy(update={"kind_weights": fewer}).content_hash() != default.content_hash()
+
+
+def test_an_unknown_name_is_refused_before_anything_is_built(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["tiny-demo", "tiny-ful"])
+    assert "did you mean 'tiny-full'" in capsys.readouterr().err
+
+
+def test_a_gap_moves_positions_and_hides_nothing() -> None:
+    recipe = TinyFullRecipe(hidden_size=32, layers=2, heads=1, mlp_size=32, steps=1)
+    item = next(item for (*items,) in batches(recipe) for item in items if item.kind == "solution" and item.gap > 5)
+    torch.manual_seed(0)
+    model = new_model(recipe)
+
+    def loss(shown: ContextualItem) -> float:
+        return ragged_loss(model, [shown], 1).item()
+
+    assert loss(item) != loss(replace(item, gap=0)), "positions matter"
+    turned = str(item.context)[::-1]
+    assert turned != item.context
+    assert loss(item) != loss(replace(item, context=turned)), "the response still sees the context"

@@ -14,6 +14,7 @@ from transformers import AutoModelForCausalLM
 
 from training.base_models import BASE_MODELS, Recipe, ResolvedModel, hashing, resolve_model
 from training.base_models.catalogue import DEFAULT_PRIVILEGED_TEMPLATE, TINY_PRIVILEGED_TEMPLATE
+from training.base_models.language import CONTEXT_LANGUAGE
 from training.base_models.resolve import recipe_of
 from training.spec import ModelSpec
 
@@ -31,12 +32,13 @@ def own_folder(tmp_path: Path) -> Path:
     return Path(shutil.copytree(shipped, tmp_path / "my model"))
 
 
-@pytest.mark.parametrize("name", ["tiny-demo", "tiny-small"])
+@pytest.mark.parametrize("name", ["tiny-demo", "tiny-small", "tiny-full"])
 def test_shipped_models_need_no_cache(name: str, tmp_path: Path) -> None:
     resolved = resolve(name, tmp_path / "cache")
     assert resolved.path == BASE_MODELS[name].shipped
     assert resolved.name == name
     assert resolved.privileged_template == TINY_PRIVILEGED_TEMPLATE
+    assert resolved.language is CONTEXT_LANGUAGE
     assert not (tmp_path / "cache").exists()
 
 
@@ -67,8 +69,10 @@ def test_a_local_folder_is_itself(own_folder: Path, tmp_path: Path) -> None:
     assert resolved.path == own_folder
     assert resolved.content_hash == resolve("tiny-small", tmp_path).content_hash, "content counts, not the place"
     assert resolved.privileged_template == TINY_PRIVILEGED_TEMPLATE, "its chat template is that of the tiny models"
+    assert resolved.language is CONTEXT_LANGUAGE
     (own_folder / "chat_template.jinja").write_text("{{ messages }}")
-    assert resolve(str(own_folder), tmp_path).privileged_template == DEFAULT_PRIVILEGED_TEMPLATE
+    other = resolve(str(own_folder), tmp_path)
+    assert (other.privileged_template, other.language) == (DEFAULT_PRIVILEGED_TEMPLATE, None)
 
 
 @pytest.mark.parametrize("file", ["config.json", "model.safetensors", "tokenizer.json", "chat_template.jinja"])
@@ -112,11 +116,13 @@ def test_an_incomplete_folder_is_refused(own_folder: Path, tmp_path: Path, file:
     ("name", "message"),
     [
         ("tiny-dmo", "did you mean 'tiny-demo'"),
-        ("zzz", "valid: tiny-demo, tiny-small, smollm2-135m-instruct"),
+        ("zzz", "valid: tiny-demo, tiny-small, tiny-full, smollm2-135m-instruct"),
         ("./nowhere", "no base model, no folder and no hub id"),
         ("/nowhere/at/all", "no base model, no folder and no hub id"),
         ("tiny-demo@sed=1", "did you mean 'seed'"),
         ("tiny-demo@seed", "not field=value"),
+        ("tiny-demo@covered_products=50", "not field=value"),
+        ("tiny-full@covered_products=101", "recipe field covered_products: Input should be less than or equal to 100"),
         ("tiny-demo@seed=x", "recipe field seed: Input should be a valid integer"),
         ("tiny-demo@head_dim=16", "recipe field head_dim: Input should be greater than or equal to 32"),
         ("smollm2-135m-instruct@seed=1", "not built from a recipe"),

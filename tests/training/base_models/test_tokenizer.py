@@ -58,7 +58,7 @@ def test_a_role_without_a_token_is_refused(tokenizer: Any) -> None:
         tokenizer.apply_chat_template([{"role": "system", "content": "hello"}])
 
 
-@pytest.mark.parametrize("name", ["tiny-demo", "tiny-small"])
+@pytest.mark.parametrize("name", ["tiny-demo", "tiny-small", "tiny-full"])
 def test_the_shipped_tokenizers_are_this_one(name: str, tmp_path: Path) -> None:
     shipped = BASE_MODELS[name].shipped
     assert shipped is not None
