@@ -59,7 +59,10 @@ def test_starting_it_loads_no_streamlit(tmp_path: Path) -> None:
 @pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT])
 def test_it_serves_until_it_is_stopped(tmp_path: Path, stop: signal.Signals) -> None:
     port = check_port(0)
-    code = f"import sys, pathlib, dashboard.serve as s; sys.exit(s.serve(pathlib.Path('x'), {port}, False))"
+    # A shell that starts the tests in the background lets its children ignore SIGINT.
+    heard = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    serve = f"import sys, pathlib, dashboard.serve as s; sys.exit(s.serve(pathlib.Path('x'), {port}, False))"
+    code = f"{heard}; {serve}"
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     process = subprocess.Popen(
         [sys.executable, "-c", code], cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True

@@ -12,14 +12,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
-from transformers import AutoModelForCausalLM
-
 from evaluation.benchmarks import BENCHMARKS
 from evaluation.benchmarks.base import Benchmark
 from evaluation.problems import Problem, Split
 from evaluation.samplers.base import SampleRequest, SamplingParams
-from evaluation.samplers.hf import HFSampler
 from training.base_models.catalogue import BASE_MODELS
 from training.base_models.resolve import resolve_model
 from training.base_models.shown import SHOWN, Attempt, Case, critique_request, shown
@@ -53,6 +49,8 @@ class Base:
     """A tiny model that answers questions of ``benchmark`` in text."""
 
     def __init__(self, model: Any, benchmark: Benchmark) -> None:
+        from evaluation.samplers.hf import HFSampler
+
         self.benchmark = benchmark
         self._sampler = HFSampler(model, end_ids=frozenset({VOCABULARY[END]}), pad_id=VOCABULARY[PAD], max_rows=200)
 
@@ -170,6 +168,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: list[str] | None = None) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM
+
     given = _parser().parse_args(arguments)
     resolved = resolve_model(ModelSpec(name=given.model), given.cache)
     if resolved.language != BASE_MODELS["tiny-demo"].language:
