@@ -17,12 +17,12 @@ from training.spec import RunSpec
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
-NUMBERLESS = ("evaluation/results", "evaluation/statistics.py", "evaluation/bench.py", "training/bench.py")
+NUMBERLESS = ("evaluation/results", "evaluation/statistics.py", "evaluation/bench.py", "training/bench")
 """Sources of training and evaluation that read or measure results and decide none."""
 
 RECORDED_PACKAGES = (
     "torch", "transformers", "tokenizers", "safetensors", "numpy", "prefect", "ray", "duckdb", "pyarrow", "deepspeed",
-    "math-verify", "pydantic",
+    "math-verify", "pydantic", "peft",
 )  # fmt: skip
 
 
