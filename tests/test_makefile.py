@@ -70,7 +70,7 @@ def test_fast_and_slow_tests_share_nothing_and_leave_nothing_out() -> None:
         commands = make("-n", target)
         return re.findall(r' -m (?:"([^"]+)"|(\S+))', commands)[-1]
 
-    assert marks("test") == ("not slow", "")
+    assert marks("test") == ("not slow and not drill", "")
     assert marks("test-slow") == ("", "slow")
 
 

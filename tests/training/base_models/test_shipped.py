@@ -24,18 +24,17 @@ LARGEST_FILE = {"tiny-demo": 760_000, "tiny-full": 2_000_000, "tiny-small": 760_
 """Bytes of the weights."""
 HELPFUL = (
     "answer",
-    "partial_solution, half",
     "partial_solution, half, answer kept",
-    "facts, with 6 irrelevant rows",
     "guidance: every step to do",
     "guidance: first wrong step, do and avoid",
     "demonstration, own reference",
-    "peer_success",
-    "peer_success + feedback",
+    "peer_success + attempt + feedback",
     "feedback",
     "attempt + feedback",
 )
 """Kinds of context that the base is better with, on both tasks."""
+READS_SOLUTIONS = {"tiny-demo": 0.98, "tiny-full": 0.95, "tiny-small": 0.98}
+"""Least accuracy with the own solution in view."""
 REBUILD_TOLERANCE = 0.10
 """Another processor rounds otherwise; over 200 problems this is three standard errors."""
 
@@ -84,7 +83,7 @@ def test_it_knows_some_sums_and_reads_its_context(entry: BaseModelEntry) -> None
     alone = addition_accuracy(model, "nothing")
     assert 0.2 <= alone <= 0.5
     assert alone == pytest.approx(measured["accuracy"], abs=0.02)  # greedy decoding on another processor
-    assert addition_accuracy(model, "own_solution", 100) >= 0.98
+    assert addition_accuracy(model, "own_solution", 100) >= READS_SOLUTIONS[entry.name]
     assert addition_accuracy(model, "other_solution", 100) <= 0.02
 
 
@@ -119,13 +118,24 @@ def test_tiny_full_knows_some_chains_and_uses_every_informative_context() -> Non
 
 
 @pytest.mark.slow
-def test_the_script_builds_it_again(entry: BaseModelEntry, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["tiny-demo", "tiny-small"])
+def test_the_script_builds_it_again(name: str, tmp_path: Path) -> None:
+    assert_rebuilt(BASE_MODELS[name], tmp_path)
+
+
+@pytest.mark.drill
+@pytest.mark.timeout(3600)
+def test_the_script_builds_tiny_full_again(tmp_path: Path) -> None:
+    assert_rebuilt(BASE_MODELS["tiny-full"], tmp_path)
+
+
+def assert_rebuilt(entry: BaseModelEntry, tmp_path: Path) -> None:
     folder, recipe = folder_and_recipe(entry)
     shipped = json.loads((folder / "recipe.json").read_text())["measured"]
     rebuilt = build(recipe, tmp_path)
     assert rebuilt.keys() == shipped.keys()
     for name in rebuilt:
         assert rebuilt[name] == pytest.approx(shipped[name], abs=REBUILD_TOLERANCE), name
-    assert rebuilt["accuracy_with_own_solution"] >= 0.98
+    assert rebuilt["accuracy_with_own_solution"] >= READS_SOLUTIONS[entry.name]
     assert rebuilt["accuracy_with_other_solution"] <= 0.02
     assert {file.name for file in tmp_path.iterdir()} == {file.name for file in folder.iterdir()}
