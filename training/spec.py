@@ -107,6 +107,12 @@ class RunSpec(Spec):
             raise ValueError("budget: 0 updates train nothing: give 1 or more, or only the base")
         if self.method is not None and self.data is None:
             raise ValueError("a method needs data to train on: set data.train")
+        for name, phase in self.method.phases.items() if self.method is not None else ():
+            if isinstance(self.budget, UpdatesBudget) and phase.every > self.budget.updates:
+                raise ValueError(
+                    f"phases.{name}.every: {phase.every} is more than the budget's {self.budget.updates} updates, so "
+                    "the phase would never run: lower it or give more updates"
+                )
         return self
 
     def canonical(self) -> dict[str, Any]:

@@ -74,7 +74,7 @@ def measured_first(terms: Mapping[str, AnyTerm], *, alone: bool) -> dict[str, An
     """The terms whose USD weights must be known before the pass with gradient.
 
     A token mean divides by Σw. A term that is ``alone`` in its phase takes Σw from the pass itself and scales the
-    gradient afterwards; so only sequence means and terms in company need a pass of their own.
+    gradient afterwards; the other reductions and terms in company need a pass of their own.
     """
     return {
         name: term
@@ -82,7 +82,7 @@ def measured_first(terms: Mapping[str, AnyTerm], *, alone: bool) -> dict[str, An
         if isinstance(term, Distill)
         and term.weighting.kind in ("usd_soft", "usd_hard")
         and term.normalise == "weights"
-        and (term.reduction == "sequence_mean" or (term.reduction == "token_mean" and not alone))
+        and not (alone and term.reduction == "token_mean")
     }
 
 

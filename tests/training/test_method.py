@@ -73,6 +73,7 @@ def test_several_values_are_checked_together() -> None:
         ("sampling.temperature", "hot", r"sampling\.temperature: .*valid number"),
         ("sampling.temperature", 0, r"temperature follows sampling\.temperature, which is 0"),
         ("batch.prompts", 0, r"batch\.prompts: .*greater than 0"),
+        (f"{DISTILL}.coefficient", -1.0, r"coefficient: .*-1 is outside 0 to inf"),
     ],
 )
 def test_wrong_paths_and_values_are_refused_with_the_place_and_the_nearest_name(
@@ -120,3 +121,60 @@ def test_a_terms_name_belongs_to_one_phase() -> None:
 
     with pytest.raises(OverrideError, match="phase 'student' has this term"):
         override(vpd, "phases.teacher.terms", clash)
+
+
+def test_an_error_of_the_whole_method_names_its_place_and_not_every_change() -> None:
+    changes = {"batch.prompts": 4, "batch.step_prompts": 1, "sampling.max_new_tokens": 9}
+
+    with pytest.raises(OverrideError, match=r"^method 'vpd': phases\.teacher: preference needs whole batches"):
+        override_all(METHODS["vpd"], changes)
+
+
+@pytest.mark.parametrize(
+    ("key", "term"), [("sdpo_science", "distill"), ("grpo_improved", "reward"), ("sr_opsd_math", "distill")]
+)
+def test_the_samplers_probabilities_are_compared_at_its_own_temperature(key: str, term: str) -> None:
+    """A ratio of two temperatures is not 1 on equal weights."""
+    place = f"phases.student.terms.{term}"
+    same = {"sampling.temperature": 0.6, f"{place}.temperature": 0.6}
+
+    with pytest.raises(OverrideError, match=rf"{term}\.sampler_importance_clip .* at temperature 1 .* at 0\.6"):
+        override_all(METHODS[key], {"sampling.temperature": 0.6, f"{place}.temperature": 1.0})
+    assert override_all(METHODS[key], same).sampling.temperature == 0.6
+    freed = {"sampling.temperature": 0.6, f"{place}.temperature": 1.0, f"{place}.sampler_importance_clip": None}
+    assert override_all(METHODS[key], freed).sampling.temperature == 0.6
+
+
+def test_a_policy_gradient_on_what_another_view_drew_needs_the_samplers_ratio() -> None:
+    reward = "phases.student.terms.reward"
+
+    with pytest.raises(OverrideError, match=r"view 'student' drew, and rollout_view is 'reference': .*sampler_import"):
+        override(GRPO, "rollout_view", "reference")
+    weighted = override_all(GRPO, {"rollout_view": "reference", f"{reward}.sampler_importance_clip": 2.0})
+    assert weighted.rollout_view == "reference"
+    with pytest.raises(OverrideError, match=r"reference_kl estimates .* set rollout_view to 'student'$"):
+        override_all(METHODS["sdpg_urkl"], {"rollout_view": "teacher", f"{reward}.sampler_importance_clip": 2.0})
+
+
+@pytest.mark.parametrize(
+    ("key", "changes", "place"),
+    [
+        ("opsd", {f"{DISTILL}.gate": "passed", "reward.on_pass": 0.2}, rf"{DISTILL}\.gate"),
+        ("sdpo_science", {"reward.on_pass": 0.2}, r"views\.teacher\.context\.threshold"),
+        ("sdpo_science", {"reward.on_fail": 0.5}, r"views\.teacher\.context\.threshold"),
+        ("vpd", {"phases.teacher.terms.preference.success_threshold": 1.5}, r"preference\.success_threshold"),
+        ("rlsd", {"phases.student.terms.reward.modulation": "grsd", "reward.on_pass": 0.4}, r"reward\.modulation"),
+    ],
+)
+def test_rewards_that_make_no_success_or_no_failure_are_refused(key: str, changes: dict[str, Any], place: str) -> None:
+    with pytest.raises(OverrideError, match=place + ".*reward.on_pass"):
+        override_all(METHODS[key], changes)
+
+
+def test_rewards_of_minus_and_plus_one_are_welcome() -> None:
+    assert override(METHODS["sdpo_science"], "reward.on_fail", -1.0).reward.on_fail == -1.0
+
+
+def test_a_length_penalty_on_every_response_is_refused() -> None:
+    with pytest.raises(OverrideError, match=r"reward\.overlong\.cache_tokens 30 is longer .*max_new_tokens 20"):
+        override_all(METHODS["dapo"], {"sampling.max_new_tokens": 20, "reward.overlong.cache_tokens": 30})

@@ -122,6 +122,21 @@ def test_scaling_by_the_weights_afterwards_is_measuring_them_first(kind: str, ro
         torch.testing.assert_close(gradients(first)[name] * scales[0], gradient, rtol=1e-4, atol=1e-6)
 
 
+def test_usd_weights_under_a_constant_divisor_are_measured_first() -> None:
+    """The number of sequences with a weight is not known before the pass: Σ w·g / (sequences · max_new_tokens)."""
+    weighting = {"kind": "usd_hard", "price": 0.3}
+    changes = {f"{DISTILL}.weighting": weighting, f"{DISTILL}.entry_clip": None}
+    constant = run_update(
+        trainer_of(small_method("usd", {**changes, f"{DISTILL}.reduction": "constant"})), 1, ragged_problems(3)
+    )
+    mean = run_update(trainer_of(small_method("usd", changes)), 1, ragged_problems(3))
+
+    tokens = sum(len(rollout.completion.token_ids) for rollout in mean.rollouts)
+    weight = mean.metrics["weight/distill"]
+    assert weight is not None and mean.metrics["loss"] is not None and weight > 0
+    assert constant.metrics["loss"] == pytest.approx(mean.metrics["loss"] * weight * tokens / (3 * 9), rel=1e-5)
+
+
 # --- every term --------------------------------------------------------------------------------------------------
 
 TERMS = [

@@ -192,6 +192,12 @@ def test_a_token_budget_ends_with_the_first_update_that_reaches_it(key: str, tmp
         assert report.cost[kind] == spent[updates - 1]
 
 
+def test_a_phase_that_would_never_run_is_refused() -> None:
+    assert small_run("vpd", updates=5).budget == UpdatesBudget(updates=5)
+    with pytest.raises(ValueError, match=r"phases\.teacher\.every: 5 is more than the budget's 4 updates"):
+        small_run("vpd", updates=4)
+
+
 def test_a_budget_of_no_updates_is_refused() -> None:
     with pytest.raises(ValueError, match="0 updates train nothing"):
         small_run("sft", budget=UpdatesBudget(updates=0))

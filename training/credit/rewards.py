@@ -8,9 +8,7 @@ import torch
 
 from training.losses.advantages import group_advantages
 from training.method import Gate, Reward
-
-SUCCESS = 0.5
-"""A rollout passed iff its reward is this or more (``Gate``, GRSD's mixed groups)."""
+from training.method.weightings import SUCCESS
 
 
 def overlong_penalty(reward: Reward, tokens: int, max_new_tokens: int) -> float:

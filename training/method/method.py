@@ -9,12 +9,14 @@ from pydantic import BaseModel, model_validator
 
 from evaluation.samplers.base import SamplingParams
 from evaluation.spec import Spec
-from training.method.advantages import GroupAdvantage
+from training.contexts.specs import PeerSuccessContext
+from training.method.advantages import GroupAdvantage, GrsdModulation
 from training.method.controllers import Controller
 from training.method.targets import TowardStudent
-from training.method.terms import AnyTerm, CrossEntropy, Distill, PolicyGradient, Preference
+from training.method.terms import AnyTerm, CrossEntropy, Distill, PolicyGradient, Preference, SampledKL
 from training.method.training import Adapter, Batch, Phase, Reward
 from training.method.views import StudentWeights, View
+from training.method.weightings import SUCCESS
 from training.schedules import Controlled, Schedule
 
 Outputs = Mapping[str, Mapping[str, float]]
@@ -62,6 +64,8 @@ class Method(Spec):
     @model_validator(mode="after")
     def _consistent(self) -> Method:
         self._check_terms()
+        self._check_sampling()
+        self._check_rewards()
         self._check_groups()
         self._check_phases()
         self._check_controlled()
@@ -82,6 +86,55 @@ class Method(Spec):
                 raise ValueError(f"{place} holds view {term.of!r} against itself")
             if isinstance(term, Distill) and isinstance(term.mix, TowardStudent) and term.data == "references":
                 raise ValueError(f"{place}.mix toward_student is for rollouts")
+
+    def _check_sampling(self) -> None:
+        """Estimates on drawn tokens need to know who drew them, and at which temperature."""
+        drawn_at = self.sampling.temperature or 1.0  # what a greedy sampler reports is at temperature 1
+        for place, term in self._named_terms():
+            clip = getattr(term, "sampler_importance_clip", None)
+            temperature = getattr(term, "temperature", "sampling")
+            if clip is not None and temperature not in ("sampling", drawn_at):
+                raise ValueError(
+                    f"{place}.sampler_importance_clip compares probabilities at temperature {temperature:g} with the "
+                    f"sampler's at {drawn_at:g}: set {place}.temperature to sampling, or the clip to null"
+                )
+            if self.rollout_view == term.of or not isinstance(term, PolicyGradient | SampledKL):
+                continue
+            if isinstance(term, SampledKL) or clip is None:
+                fix = f" or {place}.sampler_importance_clip to a number" if isinstance(term, PolicyGradient) else ""
+                raise ValueError(
+                    f"{place} estimates from tokens that view {term.of!r} drew, and rollout_view is "
+                    f"{self.rollout_view!r}: set rollout_view to {term.of!r}{fix}"
+                )
+
+    def _check_rewards(self) -> None:
+        """A pass is a success and a failure none, for everything that asks."""
+        overlong = self.reward.overlong
+        if overlong is not None and overlong.cache_tokens > self.sampling.max_new_tokens:
+            raise ValueError(
+                f"reward.overlong.cache_tokens {overlong.cache_tokens} is longer than sampling.max_new_tokens "
+                f"{self.sampling.max_new_tokens}: every response would be penalised"
+            )
+        for place, threshold in self._thresholds():
+            if not self.reward.on_fail < threshold <= self.reward.on_pass:
+                raise ValueError(
+                    f"{place} takes rewards of {threshold:g} or more for successes, and reward.on_fail is "
+                    f"{self.reward.on_fail:g}, reward.on_pass {self.reward.on_pass:g}: set them below it and not below"
+                )
+
+    def _thresholds(self) -> Iterator[tuple[str, float]]:
+        """Where rewards are split into successes and failures, and at what reward."""
+        for place, term in self._named_terms():
+            if getattr(term, "gate", "all") in ("passed", "failed"):
+                yield f"{place}.gate", SUCCESS
+            if isinstance(term, Preference):
+                yield f"{place}.success_threshold", term.success_threshold
+            if isinstance(term, PolicyGradient) and isinstance(term.modulation, GrsdModulation):
+                yield f"{place}.modulation", SUCCESS
+        for name in sorted(self.views_used()):
+            context = self.views[name].context
+            if isinstance(context, PeerSuccessContext):
+                yield f"views.{name}.context.threshold", context.threshold
 
     def _check_groups(self) -> None:
         for place, term in self._named_terms():

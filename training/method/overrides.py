@@ -34,10 +34,9 @@ def override_all(method: Method, changes: Mapping[str, Any]) -> Method:
     except ValidationError as error:
         errors = error.errors()
         first = next((entry for entry in errors if _expected(entry)), errors[0])
-        where = ".".join(str(part) for part in first["loc"]) or ", ".join(changes)
-        if len(changes) == 1:
-            where = next(iter(changes))
-        raise OverrideError(f"method {method.key!r}: {where}: {_reason(first)}") from error
+        # An error of the whole method names its place itself.
+        where = next(iter(changes)) if len(changes) == 1 else ".".join(str(part) for part in first["loc"])
+        raise OverrideError(": ".join(filter(None, (f"method {method.key!r}", where, _reason(first))))) from error
 
 
 def _expected(error: Mapping[str, Any]) -> list[str]:

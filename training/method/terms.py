@@ -10,7 +10,7 @@ from evaluation.spec import KindShorthand, Spec
 from training.method.advantages import Advantage, GroupAdvantage, Modulation, TeacherLogRatio
 from training.method.targets import Divergence, ForwardKL, FullSupport, GeometricMix, Mix, Renyi, Support
 from training.method.weightings import Gate, Importance, Uniform, Weighting
-from training.schedules import Dynamic
+from training.schedules import Dynamic, NonNegative
 
 Reduction = Annotated[
     Literal["token_mean", "sequence_mean", "constant"],
@@ -30,7 +30,7 @@ Temperature = Annotated[
     Annotated[float, Field(gt=0)] | Literal["sampling"],
     Field(description='What logits are divided by; "sampling" follows ``sampling.temperature``.'),
 ]
-Coefficient = Annotated[Dynamic, Field(description="The term's factor in the sum of the phase.")]
+Coefficient = Annotated[NonNegative, Field(description="The term's factor in the sum of the phase.")]
 _Rollouts = Annotated[Literal["rollouts"], Field(description="The term learns from rollouts.")]
 
 
@@ -238,7 +238,8 @@ class Entropy(Spec):
     reduction: Reduction = "token_mean"
     normalise: Normalise = "weights"
     gate: Gate = "all"
-    coefficient: Coefficient = 1.0
+    coefficient: Dynamic = 1.0
+    """The term's factor in the sum of the phase; a negative one sharpens the policy."""
     data: _Rollouts = "rollouts"
 
     def targets(self) -> tuple[str, ...]:

@@ -70,6 +70,9 @@ Weighting = Annotated[
     Annotated[Uniform | UsdSoft | UsdHard | TopTokens | Position, Field(discriminator="kind")], KindShorthand
 ]
 
+SUCCESS = 0.5
+"""A rollout passed iff its reward is this or more (``Gate``, GRSD's mixed groups)."""
+
 Gate = Annotated[
     Literal["all", "positive_advantage", "passed", "failed"],
     Field(

@@ -63,6 +63,8 @@ SDPG_URKL = Method(
         "importance": "Distillation and reference terms are not multiplied by ρ, as in the code (appendix A.3 would).",
         "context": "The problem's solution with its answer; the paper's solutions were written by another model.",
         "warm-up": "10 optimiser steps.",
+        "temperature": "Both sides of the distillation follow the sampling temperature, as the other terms do; at the "
+        "paper's 1.0 every reading is the same.",
         "tiny schedule": "β rises over 5 and falls over 35 of 40 updates, in the paper's proportions.",
     },
     code_differences={
@@ -90,6 +92,7 @@ SDPG_URKL = Method(
                 ),
                 "distill": Distill(
                     divergence=ReverseKL(),
+                    temperature="sampling",
                     gate="positive_advantage",
                     normalise="tokens",
                     token_clip=20.0,
