@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
+from flows.cli import main
 from tests.flows.study import PLAN, stillroom
 
 
@@ -92,3 +94,10 @@ def test_listing_commands_speak_json(tmp_path: Path) -> None:
         assert isinstance(json.loads(done.stdout), list)
     opsd = stillroom("methods", "opsd", "--json", store=tmp_path / "store", timeout=60)
     assert json.loads(opsd.stdout)["views"]["teacher"]["weights"] == {"kind": "frozen"}
+
+
+def test_the_version_is_that_of_the_distribution(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--version"])
+
+    assert capsys.readouterr().out.strip() == version("stillroom") != "0.0.0"
