@@ -159,3 +159,26 @@ def test_advantage_of_log_ratio_has_the_expected_gradient_of_reverse_kl() -> Non
 
     sampled = sum(p[label] * gradient(PolicyGradient(temperature=1.0), label) for label in range(3))
     torch.testing.assert_close(sampled, gradient(Distill(divergence=ReverseKL()), 0))
+
+
+@pytest.mark.parametrize("chunk_tokens", [2, 64])
+def test_every_view_has_its_own_hidden_width(chunk_tokens: int) -> None:
+    torch.manual_seed(0)
+    student = torch.randn(5, 32, dtype=torch.float64, requires_grad=True)
+    teacher = torch.randn(5, 48, dtype=torch.float64)
+    heads = {
+        "student": torch.nn.Linear(32, 11, bias=False, dtype=torch.float64),
+        "teacher": torch.nn.Linear(48, 11, bias=False, dtype=torch.float64),
+    }
+    ids = torch.zeros(5, dtype=torch.int64)
+    batch = TokenBatch(ids, ids, torch.arange(5), {"pull": torch.ones(5, dtype=torch.bool)})
+
+    hidden = {"student": student, "teacher": teacher}
+    found = objective({"pull": Distill()}, batch, hidden, heads, chunk_tokens=chunk_tokens).loss
+    (gradient,) = torch.autograd.grad(found, student)
+
+    own, target = heads["student"](student).log_softmax(-1), heads["teacher"](teacher).log_softmax(-1).detach()
+    plain = (target.exp() * (target - own)).sum(-1).mean()
+    (expected,) = torch.autograd.grad(plain, student)
+    assert found.item() == pytest.approx(plain.item(), rel=1e-12)
+    torch.testing.assert_close(gradient, expected, rtol=1e-10, atol=1e-12)
