@@ -45,9 +45,12 @@ def label(term: ReferenceTerm) -> str:
 
 @pytest.mark.parametrize("term", DIVERGENCES, ids=label)
 def test_distillation_equals_the_reference(term: ReferenceTerm) -> None:
+    """In float64 for every reduction; in fp32 for one, since a reduction only scales what fp32 rounds."""
     for case in variants(term):
         compare(ragged(seed=1), "masked", case, 1e-10, 1e-10)
-        compare(ragged(seed=2, dtype=torch.float32), "masked", case, 5e-5 if term.divergence == "renyi" else 1e-5, 1e-5)
+        if case.reduction == "sequence_mean":
+            bound = 5e-5 if term.divergence == "renyi" else 1e-5
+            compare(ragged(seed=2, dtype=torch.float32), "masked", case, bound, 1e-5)
 
 
 @pytest.mark.parametrize("kind", ["policy_gradient", "cross_entropy"])
