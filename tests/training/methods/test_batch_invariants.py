@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tests.training.methods import stub_learner
-from tests.training.methods.comparison import LONGEST, Batch, draw, prepare, run
+from tests.training.methods.runs import LONGEST, Batch, draw, prepare, run
 from tests.training.methods.test_invariants import KEYS, SCORES, due, gradients, grouped, same, size
 from tests.training.small import small_renderer
 from training.method import StudentWeights

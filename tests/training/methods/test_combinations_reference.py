@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.training.methods import comparison
-from tests.training.methods.comparison import SINGLE, TEMPERATURE, Loss, Teller, Tolerance, Weights, agree, draw, paper
+from tests.training.methods import runs
+from tests.training.methods.comparison import SINGLE, Loss, Teller, Tolerance, Weights, agree
 from tests.training.methods.reference import sdpg, tip, usd
 from tests.training.methods.reference.divergences import divergence
 from tests.training.methods.reference.policy_gradient import (
@@ -21,6 +21,7 @@ from tests.training.methods.reference.policy_gradient import (
     rlsd,
 )
 from tests.training.methods.reference.rows import Row, ratio, token_mean
+from tests.training.methods.runs import TEMPERATURE, draw, paper
 from training.method import Method, override
 
 TERM = "phases.student.terms.distill"
@@ -166,7 +167,7 @@ def test_importance_of_a_sampled_kl(
     gradient: bool, clip: float | None, estimator: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With gradient and without a clip it is Skill-SD's ρ·ℓ, whose gradient has a part through ρ."""
-    monkeypatch.setattr(comparison, "RATE", 0.05)
+    monkeypatch.setattr(runs, "RATE", 0.05)
     # 1/w multiplies the rounding of log w: in fp32 the gradient is right to 1e-5 of its size.
     single = SINGLE if estimator == "urkl" else Tolerance(1e-5, 1e-5, relative=True)
     term = {
@@ -241,7 +242,6 @@ def test_sdpg_near_the_policy_that_drew() -> None:
     changes = {
         f"{TERMS}.distill.coefficient": 0.7,
         f"{TERMS}.distill.importance": weight,
-        f"{TERMS}.distill.temperature": "sampling",
         f"{TERMS}.reference_kl.coefficient": 0.4,
         f"{TERMS}.reference_kl.importance": weight,
         "batch.step_prompts": 1,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.training.methods.comparison import TEMPERATURE, agree, draw, paper
+from tests.training.methods.comparison import agree
 from tests.training.methods.reference import imitation
+from tests.training.methods.runs import TEMPERATURE, draw, paper
 from training.method import FrozenWeights, StudentWeights
 
 TERM = "phases.student.terms.distill"

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.training.methods.comparison import Batch, Run, draw, paper, prepare, run
+from tests.training.methods.runs import Batch, Run, draw, paper, prepare, run
 from tests.training.small import ragged_problems, small_renderer
 from training.base_models.tokenizer import VOCABULARY
 from training.method import Distill, Method, Renyi, override_all

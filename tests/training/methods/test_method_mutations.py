@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.training.methods import planted_faults as planted
+from tests.training.methods import planted_state_faults as planted_state
 from tests.training.methods import test_average_reference as average
 from tests.training.methods import test_credit_reference as credit
 from tests.training.methods import test_imitation_reference as imitation
@@ -51,20 +52,20 @@ CASES: list[tuple[Fault, Test]] = [
     (planted.scores_scaled_in_each_rollout, lambda: opsd.test_tip("soft_or", 0.5)),
     (planted.lowest_scores_kept, lambda: opsd.test_tip("soft_or", 0.2)),
     (planted.smallest_gaps_picked, lambda: opsd.test_paint_style("absolute", 0.6, 0.5)),
-    (planted.price_falls_under_load, opsd.test_load_is_measured_with_the_weights_of_the_step),
-    (planted.share_grows_under_load, credit.test_usd_controller_over_many_updates),
-    (planted.load_without_its_weights, opsd.test_load_is_measured_with_the_weights_of_the_step),
-    (planted.classes_swapped, vpd.test_both_steps_of_a_fifth_update),
-    (planted.shift_is_the_mean_of_the_rows, vpd.test_both_steps_of_a_fifth_update),
-    (planted.slopes_turned_round, vpd.test_both_steps_of_a_fifth_update),
-    (planted.prior_never_taken, vpd.test_both_steps_of_a_fifth_update),
-    (planted.rate_read_as_decay, lambda: average.test_average_follows_its_rate(0.05)),
-    (planted.similarity_with_the_end_token, lambda: opsd.test_sds("token_f1", "sample")),
-    (planted.unscored_rollouts_fail, lambda: rewards.test_grpo(rewards.GRADED)),
-    (planted.sampler_weights_dropped, lambda: sdpo.test_sdpo("sdpo_science", 0.5, 5, "tail")),
-    (planted.sampler_weights_dropped, rewards.test_improved_grpo),
-    (planted.first_tokens_not_skipped, opsd.test_sdft_skips_first_tokens_and_renormalises_the_teachers_top),
-    (planted.rollouts_always_from_the_student, imitation.test_sequence_distillation_draws_from_the_teacher),
+    (planted_state.price_falls_under_load, opsd.test_load_is_measured_with_the_weights_of_the_step),
+    (planted_state.share_grows_under_load, credit.test_usd_controller_over_many_updates),
+    (planted_state.load_without_its_weights, opsd.test_load_is_measured_with_the_weights_of_the_step),
+    (planted_state.classes_swapped, vpd.test_both_steps_of_a_fifth_update),
+    (planted_state.shift_is_the_mean_of_the_rows, vpd.test_both_steps_of_a_fifth_update),
+    (planted_state.slopes_turned_round, vpd.test_both_steps_of_a_fifth_update),
+    (planted_state.prior_never_taken, vpd.test_both_steps_of_a_fifth_update),
+    (planted_state.rate_read_as_decay, lambda: average.test_average_follows_its_rate(0.05)),
+    (planted_state.similarity_with_the_end_token, lambda: opsd.test_sds("token_f1", "sample")),
+    (planted_state.unscored_rollouts_fail, lambda: rewards.test_grpo(rewards.GRADED)),
+    (planted_state.sampler_weights_dropped, lambda: sdpo.test_sdpo("sdpo_science", 0.5, 5, "tail")),
+    (planted_state.sampler_weights_dropped, rewards.test_improved_grpo),
+    (planted_state.first_tokens_not_skipped, opsd.test_sdft_skips_first_tokens_and_renormalises_the_teachers_top),
+    (planted_state.rollouts_always_from_the_student, imitation.test_sequence_distillation_draws_from_the_teacher),
 ]
 
 
@@ -85,4 +86,4 @@ def test_a_dual_clip_that_is_dropped_is_found(monkeypatch: Patch) -> None:
 
 def test_there_are_many_faults() -> None:
     faults = {fault for fault, _ in CASES}
-    assert len(faults) > 30 and all(inspect.getmodule(fault) is planted for fault in faults)
+    assert len(faults) > 30 and all(inspect.getmodule(fault) in (planted, planted_state) for fault in faults)

@@ -7,20 +7,11 @@ from typing import Any
 import pytest
 import torch
 
-from tests.training.methods.comparison import (
-    TEMPERATURE,
-    Teller,
-    Weights,
-    agree,
-    draw,
-    paper,
-    prepare,
-    rows_at_start,
-    run,
-)
+from tests.training.methods.comparison import Teller, Weights, agree, rows_at_start
 from tests.training.methods.reference import imitation, opsd, paint, sds, tip, usd
 from tests.training.methods.reference.divergences import divergence, likeliest, on_support
 from tests.training.methods.reference.rows import Row, sequence_mean, token_mean
+from tests.training.methods.runs import TEMPERATURE, draw, paper, prepare, run
 from training.base_models.tokenizer import END, VOCABULARY
 from training.methods.sds import MIXED
 from training.state import TrainingState

@@ -8,18 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from tests.training.methods import comparison
-from tests.training.methods.comparison import (
-    LONGEST,
-    TEMPERATURE,
-    Batch,
-    Loss,
-    Teller,
-    Weights,
-    agree,
-    draw,
-    paper,
-)
+from tests.training.methods import runs
+from tests.training.methods.comparison import Loss, Teller, Weights, agree
 from tests.training.methods.reference import sdpg
 from tests.training.methods.reference.policy_gradient import (
     dapo,
@@ -33,6 +23,7 @@ from tests.training.methods.reference.policy_gradient import (
     rlsd,
 )
 from tests.training.methods.reference.rows import Row
+from tests.training.methods.runs import LONGEST, TEMPERATURE, Batch, draw, paper
 from training.method import Method
 from training.methods.grpo import GRPO
 
@@ -123,7 +114,7 @@ def test_dapo(drop: bool, steps: bool) -> None:
 
 
 def test_dapo_with_a_dual_clip_far_off_policy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(comparison, "RATE", 30.0)
+    monkeypatch.setattr(runs, "RATE", 30.0)
     method = _grouped("dapo", {"reward.overlong": None, f"{TERM}.dual_clip": 1.5, "batch.step_prompts": 1})
     batch = draw(method, SCORES)
     agree(
@@ -197,7 +188,6 @@ def test_sdpg(key: str, update: int) -> None:
                 beta=sdpg.schedule(update),
                 surrogate=key.removeprefix("sdpg_"),
                 temperature=TEMPERATURE,
-                distill_temperature=1.0,
             )
         ),
         update=update,
@@ -234,5 +224,5 @@ def test_sdpg_in_several_steps() -> None:
     agree(
         method,
         draw(method, SCORES),
-        in_steps(lambda rows: sdpg.sdpg(rows, beta=0.7, alpha=0.4, temperature=TEMPERATURE, distill_temperature=1.0)),
+        in_steps(lambda rows: sdpg.sdpg(rows, beta=0.7, alpha=0.4, temperature=TEMPERATURE)),
     )

@@ -7,19 +7,10 @@ from typing import Any
 import pytest
 import torch
 
-from tests.training.methods.comparison import (
-    RENYI,
-    TEMPERATURE,
-    Teller,
-    Weights,
-    agree,
-    draw,
-    paper,
-    rows_at_start,
-    run,
-)
+from tests.training.methods.comparison import RENYI, Teller, Weights, agree, rows_at_start
 from tests.training.methods.reference import sdpo, sr_opsd
 from tests.training.methods.reference.policy_gradient import group_advantages, per_token, policy_gradient
+from tests.training.methods.runs import TEMPERATURE, draw, paper, run
 from training.methods.sdpo import SDPO_CODE, hybrid, trust_region
 
 TERM = "phases.student.terms.distill"

@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 import pytest
 import torch
 
-from tests.training.methods.comparison import RENYI, SINGLE, TEMPERATURE, agree, draw, paper
+from tests.training.methods.comparison import RENYI, SINGLE, agree
 from tests.training.methods.reference import imitation, paint, sdpg, sdpo, sr_opsd, tip, usd, vpd
 from tests.training.methods.reference.rows import Row
+from tests.training.methods.runs import TEMPERATURE, draw, paper
 from training.methods import METHODS, PRESETS
 
 SCORES = (1.0, 0.0, 1.0, 0.0, 0.0, 1.0)
@@ -78,7 +79,6 @@ def test_tiny_sdpg(key: str, update: int) -> None:
             beta=beta,
             surrogate=key.removeprefix("sdpg_"),
             temperature=TEMPERATURE,
-            distill_temperature=1.0,
         ),
         update=update,
     )

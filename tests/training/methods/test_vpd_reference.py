@@ -7,19 +7,9 @@ from typing import Any
 import pytest
 import torch
 
-from tests.training.methods.comparison import (
-    EXACT,
-    TEMPERATURE,
-    Loss,
-    Teller,
-    Weights,
-    agree,
-    draw,
-    paper,
-    prepare,
-    told,
-)
+from tests.training.methods.comparison import EXACT, Loss, Teller, Weights, agree, told
 from tests.training.methods.reference import vpd
+from tests.training.methods.runs import TEMPERATURE, draw, paper, prepare
 from training.method import Method
 from training.state import TrainingState
 from training.update import run_update

@@ -43,19 +43,17 @@ def sdpg(
     high: float = 0.2,
     dual: float | None = 10.0,
     temperature: float = 1.0,
-    distill_temperature: float | None = None,
 ) -> Tensor:
     """All three terms over Σ|y_i| of the batch, gated-out rows counted."""
     advantages = group_advantages(rows, divide_by_std=True, epsilon=epsilon)
     spread = [None if a is None else per_token(a, row) for row, a in zip(rows, advantages, strict=True)]
     loss = policy_gradient(rows, spread, low=low, high=high, dual=dual, temperature=temperature)
     tokens = sum(len(row.ids) for row in rows)
-    warmth = temperature if distill_temperature is None else distill_temperature
     distilled, surrogates = zero(rows), zero(rows)
     for row, advantage in zip(rows, advantages, strict=True):
         open_gate = advantage is not None and (advantage > 0 or not gate)
         if open_gate:
-            target, student = row.log_probs("teacher", warmth).detach(), row.log_probs("student", warmth)
+            target, student = row.log_probs("teacher", temperature).detach(), row.log_probs("student", temperature)
             distilled = distilled + clipped(divergence("reverse_kl", target, student), token_clip).sum()
         surrogates = surrogates + kl_surrogate(row, surrogate, temperature).sum()
     return loss + beta * distilled / tokens + alpha * surrogates / tokens
