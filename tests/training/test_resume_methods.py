@@ -1,4 +1,4 @@
-"""Every method: 4 updates are 2, a new session and 2, to the bit."""
+"""Every method: 4 updates are 2, a new session (slow: a new process) and 2, to the bit."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.training.sessions import facts, open_session, small_run
+from tests.training.sessions import elsewhere, facts, open_session, small_run
 from training.checkpoints import load_segment
 from training.methods import METHODS
 
@@ -27,6 +27,7 @@ CHANGES: dict[str, dict[str, Any]] = {
 
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     **{key: (key, CHANGES.get(key, {})) for key in METHODS},
+    "opsd_v1_control": ("opsd_v1", {"views.teacher.context": "other_problem"}),
     "opsd_lora_synced": (
         "opsd",
         {
@@ -61,7 +62,24 @@ def test_four_updates_are_two_a_new_session_and_two(name: str, tmp_path: Path) -
     later = open_session(spec, cut, attempt=2)
     later.run_segment(2)
     later.close()
+    assert_equal_runs(whole, cut)
 
+
+@pytest.mark.slow
+def test_four_updates_are_two_a_new_process_and_two(tmp_path: Path) -> None:
+    specs = {name: small_run(key, changes) for name, (key, changes) in VARIANTS.items()}
+    for name, spec in specs.items():
+        session = open_session(spec, tmp_path / "whole" / name)
+        for segment in (1, 2):
+            session.run_segment(segment)
+        session.close()
+    first, second = (elsewhere(specs, tmp_path / "cut", segment, attempt=segment) for segment in (1, 2))
+    assert first != second
+    for name in specs:
+        assert_equal_runs(tmp_path / "whole" / name, tmp_path / "cut" / name)
+
+
+def assert_equal_runs(whole: Path, cut: Path) -> None:
     for segment in (1, 2):
         _, expected, state = load_segment(whole, segment)
         _, found, found_state = load_segment(cut, segment)
