@@ -71,7 +71,8 @@ def test_fast_and_slow_tests_share_nothing_and_leave_nothing_out() -> None:
         return re.findall(r' -m (?:"([^"]+)"|(\S+))', commands)[-1]
 
     assert marks("test") == ("not slow and not drill", "")
-    assert marks("test-slow") == ("", "slow")
+    assert marks("test-slow") == ("slow and not drill", "")
+    assert marks("drill") == ("", "drill")
 
 
 # --- scripts ----------------------------------------------------------------------------------------------------

@@ -96,7 +96,7 @@ def test_a_second_time_nothing_is_started(study: tuple[Path, Path, str]) -> None
     assert states == ["done"] * (TRIALS + RUNS)
 
 
-@pytest.mark.parametrize("moment", ["a trial done", "all trials done"])
+@pytest.mark.parametrize("moment", ["a trial done", pytest.param("all trials done", marks=pytest.mark.drill)])
 def test_a_killed_driver_chooses_the_same(study: tuple[Path, Path, str], tmp_path: Path, moment: str) -> None:
     plan, reference, _ = study
     store = tmp_path / "store"
