@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ import pytest
 from ruamel.yaml import YAML
 
 from flows.plan import PLANS, PlanError, expand, load_plan, parse_plan
+from flows.prepare import prepare
+from flows.settings import Settings
 from training.method import FrozenWeights, View
 
 Change = Callable[[dict[str, Any]], object]
@@ -192,3 +195,12 @@ def test_relative_paths_start_at_the_plan_and_do_not_make_another_run(tmp_path: 
         prepared = prepare(plan, Settings(tmp_path / "store", tmp_path / "cache", None))
         ids.append([run.run_id for run in prepared.runs])
     assert ids[0] == ids[1]
+
+
+@pytest.mark.parametrize("name", [path.stem for path in sorted(PLANS.glob("*.yaml")) if "smollm2" not in path.stem])
+def test_every_shipped_plan_of_the_tiny_bases_could_start(name: str, tmp_path: Path) -> None:
+    """Contexts, lengths, settings and tuning are checked as a sweep checks them, short of starting anything."""
+    plan = load_plan(name)
+    few = plan.model_copy(update={"data": plan.data.model_copy(update={"limit": 100})})
+    prepared = prepare(few, Settings(tmp_path / "store", Path(os.environ["STILLROOM_CACHE"]), None))
+    assert prepared.missing()
