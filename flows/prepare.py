@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evaluation.grading.sandbox import SandboxUnavailableError, find_sandbox
 from evaluation.results.records import PlanCell as PlanCellRecord
@@ -24,6 +24,9 @@ from training.checkpoints import write_json
 from training.contexts.checks import check_problems
 from training.sources import Sources, load_sources, sources_key
 from training.spec import ModelSpec, RunSpec
+
+if TYPE_CHECKING:
+    from training.lengths import TokenCounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +125,8 @@ class Checked:
         self.models: dict[ModelSpec, ResolvedModel] = {}
         self.sources: dict[str, Sources] = {}
         self.lengths: set[str] = set()
+        self.counts: dict[str, TokenCounts] = {}
+        """By the model's content hash."""
         self.has_sandbox = False
 
     def model(self, spec: ModelSpec) -> ResolvedModel:
@@ -147,7 +152,7 @@ class Checked:
 
         key = lengths_key(spec)
         if key not in self.lengths:
-            check_run_lengths(spec, model, sources)
+            check_run_lengths(spec, model, sources, self.counts.setdefault(model.content_hash, {}))
             self.lengths.add(key)
 
 

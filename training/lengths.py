@@ -32,17 +32,22 @@ def lengths_key(spec: RunSpec) -> str:
     return json.dumps([spec.model.model_dump(), asked, spec.evaluation.model_dump_json(), str(spec.data)])
 
 
-def check_run_lengths(spec: RunSpec, model: ResolvedModel, sources: Sources) -> None:
+TokenCounts = dict[str, tuple[int, bool]]
+"""Text -> its tokens by one model's tokenizer, and whether some of it has no token."""
+
+
+def check_run_lengths(spec: RunSpec, model: ResolvedModel, sources: Sources, counts: TokenCounts | None = None) -> None:
     """Raise ValueError naming the problem, its prompt length and the model's context where something does not fit.
 
     Contexts made of rollouts are taken at their longest. Feedback is not foreseen: it is cut where it does not fit.
+    ``counts`` of the same model saves counting again what other runs of a plan show too; it is added to.
     """
     from transformers import AutoConfig, AutoTokenizer
 
     limit = AutoConfig.from_pretrained(model.path).max_position_embeddings
     tokenizer: Any = AutoTokenizer.from_pretrained(model.path)
     renderer = Renderer.for_model(tokenizer, model, spec.model.system_prompt)
-    asked = _Asked(renderer, limit)
+    asked = _Asked(renderer, limit, {} if counts is None else counts)
     if spec.evaluation.thinking is not None:
         renderer.require_thinking("evaluation.thinking")
     for _, problems in sources.evaluations.values():
@@ -53,7 +58,7 @@ def check_run_lengths(spec: RunSpec, model: ResolvedModel, sources: Sources) -> 
 
 def _check_training(asked: _Asked, method: Method, train: Sequence[Problem], language: ContextLanguage) -> None:
     drawn = method.sampling.max_new_tokens if method.uses_rollouts() else 0
-    longest = max(drawn, _longest_reference(asked.renderer, method, train))
+    longest = max(drawn, _longest_reference(asked, method, train))
     asked.check(train, longest)
     for name in sorted(method.views_used()):
         view = method.views[name]
@@ -82,11 +87,10 @@ def _check_switches(renderer: Renderer, view: View, place: str) -> None:
         renderer.require_thinking(f"{place}.thinking")
 
 
-def _longest_reference(renderer: Renderer, method: Method, train: Sequence[Problem]) -> int:
+def _longest_reference(asked: _Asked, method: Method, train: Sequence[Problem]) -> int:
     if not any(term.data == "references" for term in method.terms()):
         return 0
-    solutions = [problem.solution or "" for problem in train]
-    return 1 + max(map(len, renderer.tokenizer(solutions, add_special_tokens=False)["input_ids"]))
+    return 1 + max(tokens for tokens, _ in asked.counted([problem.solution or "" for problem in train]))
 
 
 def _check_view(
@@ -114,9 +118,19 @@ class _Asked:
     Rendering tens of thousands of prompts one by one takes many seconds; their parts are tokenised in one batch.
     """
 
-    def __init__(self, renderer: Renderer, limit: int) -> None:
+    def __init__(self, renderer: Renderer, limit: int, counts: TokenCounts) -> None:
         self.renderer = renderer
         self.limit = limit
+        self.counts = counts
+
+    def counted(self, texts: Sequence[str]) -> list[tuple[int, bool]]:
+        """Tokens of each text, and whether some of it has no token; every text is tokenised once."""
+        new = list(dict.fromkeys(text for text in texts if text not in self.counts))
+        if new:
+            ids = self.renderer.tokenizer(new, add_special_tokens=False)["input_ids"]
+            unknown = self.renderer.unknown_id
+            self.counts.update((text, (len(part), unknown in part)) for text, part in zip(new, ids, strict=True))
+        return [self.counts[text] for text in texts]
 
     def check(
         self,
@@ -130,15 +144,13 @@ class _Asked:
     ) -> None:
         renderer = self.renderer
         texts = ["".join(message.content for message in problem.prompt) for problem in problems]
-        parts = [renderer.tokenizer(texts, add_special_tokens=False)["input_ids"]]
-        if contexts:
-            parts.append(renderer.tokenizer(list(contexts), add_special_tokens=False)["input_ids"])
+        parts = [self.counted(texts), *([self.counted(contexts)] if contexts else [])]
         overhead: dict[tuple[str, ...], int] = {}
         doubtful = []
         for index, problem in enumerate(problems):
-            length = sum(len(part[index]) for part in parts)
+            length = sum(part[index][0] for part in parts)
             shape = tuple(message.role for message in problem.prompt)
-            odd = not texts[index].strip() or any(renderer.unknown_id in part[index] for part in parts)
+            odd = not texts[index].strip() or any(part[index][1] for part in parts)
             if shape not in overhead and not odd:
                 context = contexts[index] if contexts else None
                 ids = renderer.privileged_ids(problem, context, template=template, thinking=thinking)

@@ -26,27 +26,10 @@ block                  written                                     what ``{text}
 
 from __future__ import annotations
 
-from types import MappingProxyType
-
-from training.contexts.language import ContextLanguage
+from training.contexts.language import COMPACT, ContextLanguage
 
 CONTEXT_LANGUAGE = ContextLanguage(
-    templates=MappingProxyType(
-        {
-            "solution": "{text}",
-            "answer": "#{text}",
-            "partial_solution": "{text}",
-            "facts": "f:{text}",
-            "guidance": "{text}",
-            "demonstration": "eg:{text}",
-            "peer_success": "ok:{text}",
-            "peer_failure": "no:{text}",
-            "attempt": "no:{text}",
-            "feedback": "fix:{text}",
-            "critique": "note:{text}",
-            "critique_request": "check:{text}",
-        }
-    ),
+    templates=COMPACT,
     separator=" ",
     mask="?",
     answer_marker="#",
