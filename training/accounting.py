@@ -12,8 +12,10 @@ import torch
 
 FORWARD_FLOP = 2
 """FLOP a parameter and token of a forward pass (one multiplication, one addition)."""
-TRAINING_FLOP = 6
-"""FLOP a parameter and token of a forward and a backward pass."""
+INPUT_GRADIENT_FLOP = 2
+"""FLOP a parameter and token of the gradient that goes on to the layer below; frozen parameters pass it on, too."""
+WEIGHT_GRADIENT_FLOP = 2
+"""FLOP a trained parameter and token of its own gradient."""
 TIMES = ("t_generate", "t_verify", "t_teacher", "t_train", "t_sync")
 
 Sums = dict[str, tuple[float, float]]
@@ -26,6 +28,9 @@ class Account:
 
     device: torch.device
     parameters: int
+    """All, the head and frozen ones included."""
+    trained_parameters: int
+    """Those that learn: all of them, or an adapter's."""
     seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     cost: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     sums: Sums = field(default_factory=dict)
@@ -45,7 +50,10 @@ class Account:
 
     def read(self, tokens: int, *, grad: bool, target: bool) -> None:
         """Charges the tokens that a view read; ``target``: it is not the one that learns."""
-        self.cost["flop"] += (TRAINING_FLOP if grad else FORWARD_FLOP) * self.parameters * tokens
+        flop = FORWARD_FLOP * self.parameters
+        if grad:
+            flop += INPUT_GRADIENT_FLOP * self.parameters + WEIGHT_GRADIENT_FLOP * self.trained_parameters
+        self.cost["flop"] += flop * tokens
         self.cost["teacher_tokens"] += tokens if target else 0
 
     def add(self, sums: Mapping[str, tuple[float, float]]) -> None:

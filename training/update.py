@@ -59,16 +59,16 @@ def run_update(
     tokens, where both are of one view at one temperature), ``half_life/<view>`` in updates of averaged views, and
     seconds ``t_generate``, ``t_verify``, ``t_teacher``, ``t_train``, ``t_sync``.
 
-    Cost: ``flop`` is an estimate from all parameters P: 6·P a token that the learning view reads with a gradient, 2·P
-    a token that is drawn (with its prompt) or read otherwise; ``rollout_tokens`` and ``auxiliary_tokens`` (critiques)
-    are drawn tokens, ``teacher_tokens`` prompt and response tokens that views read which do not learn,
-    ``trained_tokens`` response tokens of learning views.
+    Cost: ``flop`` is an estimate from all parameters P and those that learn, Q (an adapter's, else P): 4·P + 2·Q a
+    token that the learning view reads with a gradient, 2·P a token that is drawn (with its prompt) or read otherwise;
+    ``rollout_tokens`` and ``auxiliary_tokens`` (critiques) are drawn tokens, ``teacher_tokens`` prompt and response
+    tokens that views read which do not learn, ``trained_tokens`` response tokens of learning views.
 
     Raises NonFiniteGradientError, ContextOverflowError, and ValueError for problems the method cannot use.
     """
     began = time.perf_counter()
     state = state or TrainingState.initial(trainer.method)
-    account = Account(trainer.learner.device, trainer.learner.parameters)
+    account = Account(trainer.learner.device, trainer.learner.parameters, trainer.learner.trained_parameters)
     controllers = state.controllers.metrics()
     method = trainer.method.at(update, state.controllers.outputs())
     drawn = draw(trainer, method, update, problems, more, account)

@@ -23,7 +23,7 @@ from training.base_models.tokenizer import END, VOCABULARY
 from training.batches import ContextOverflowError, ViewBatch
 from training.learners.base import NonFiniteGradientError
 from training.learners.hf import HFLearner
-from training.method import Method
+from training.method import Adapter, Method
 from training.spec import ComputeSpec
 from training.update import Trainer, UpdateResult, run_update
 
@@ -359,6 +359,21 @@ def test_costs_are_counted_by_hand() -> None:
     assert result.cost["wall_seconds"] > 0 and result.cost["gpu_seconds"] == 0
     assert result.metrics["completion_tokens_mean"] == 3
     assert set(result.metrics) >= SECONDS
+
+
+def test_an_adapters_flop_leave_out_the_gradients_of_frozen_weights() -> None:
+    end = VOCABULARY[END]
+    method = small_method("opsd").model_copy(update={"adapter": Adapter(rank=2, alpha=4)})
+    trainer = small_trainer(method)
+    trainer.learner.sampler = lambda weights: FixedSampler([(20, end)] * 3)  # type: ignore[method-assign]
+
+    result = run_update(trainer, 1, addition_problems(3))
+
+    base = sum(parameter.numel() for parameter in small_model().parameters())
+    adapter = sum(parameter.numel() for parameter in trainer.learner.student.parameters() if parameter.requires_grad)
+    student, teacher = 3 * 10 + 6, result.cost["teacher_tokens"]
+    assert 0 < adapter < base
+    assert result.cost["flop"] == (base + adapter) * (2 * student + 4 * student + 2 * teacher) + adapter * 2 * student
 
 
 def test_references_are_charged_as_references() -> None:

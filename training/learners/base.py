@@ -37,6 +37,7 @@ class Learner(Protocol):
     context_length: int
     hidden_size: int
     parameters: int
+    trained_parameters: int
 
     def sampler(self, weights: ViewWeights = STUDENT) -> Sampler:
         """Draws from the student as of the last ``synchronise``, or from other weights of the views as of now."""

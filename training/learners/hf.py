@@ -69,7 +69,11 @@ class HFLearner:
         config: Any = base.config.get_text_config()
         self.context_length = int(config.max_position_embeddings)
         self.hidden_size = int(config.hidden_size)
+        learning = [parameter.numel() for parameter in varying(self.student).values()]
         self.parameters = sum(parameter.numel() for parameter in base.parameters())
+        self.trained_parameters = sum(learning)
+        if adapter is not None:
+            self.parameters += self.trained_parameters
         self.low_precision = compute.precision == "bfloat16_autocast"
         self._base, self._adapter, self._seed = base, adapter, seed
         self._models: dict[ViewWeights, PreTrainedModel] = {}
