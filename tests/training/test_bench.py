@@ -48,9 +48,12 @@ def test_command_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None
     assert [(row["dtype"], row["path"]) for row in rows] == [
         (d, p) for d in ("float32", "bfloat16") for p in paths_of("forward_kl")
     ]
+    assert {row["loss"] for row in rows} == {"forward_kl"}
     for row in rows:
+        assert math.isnan(row["value"]) == (row["path"] == "products")
         assert row["cpu_seconds"] > 0 and row["extra_bytes"] >= 0
         if row["path"] == "chunked":
             assert row["gradient_error"] < (1e-5 if row["dtype"] == "float32" else 1e-2)
-    assert "chunked" in capfd.readouterr().out
+    printed = capfd.readouterr().out
+    assert "chunked" in printed and "forward_kl: N=64" in printed
     assert table(rows[:3]).row_count == 3

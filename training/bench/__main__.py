@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import platform
+import sys
 from pathlib import Path
 
 import torch
@@ -13,6 +14,9 @@ from rich.console import Console
 from training.bench.losses import LOSSES
 from training.bench.measure import measure, rows, table
 from training.bench.paths import Size, absent_peers
+
+PIPE_WIDTH = 120
+"""Columns of the tables where they are not printed to a terminal."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -47,12 +51,13 @@ def main(arguments: list[str] | None = None) -> None:
         for loss in given.losses
         for tokens in (given.tokens if loss == "forward_kl" else given.tokens[:1])
     ]
+    console = Console(width=None if sys.stdout.isatty() else PIPE_WIDTH)
     for peer in absent_peers():
-        Console().print(f"not measured: {peer} is not installed (pip install {peer})")
+        console.print(f"not measured: {peer} is not installed (pip install {peer})")
     found = []
     for size in sizes:
         found += (measured := rows(size))
-        Console().print(table(measured))
+        console.print(table(measured))
     if given.json is not None:
         given.json.parent.mkdir(parents=True, exist_ok=True)
         given.json.write_text(json.dumps({"machine": platform.platform(), "torch": torch.__version__, "rows": found}))

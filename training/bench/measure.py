@@ -52,7 +52,7 @@ def _peak_bytes() -> int:
 
 
 def measure(path: str, size: Size) -> dict[str, Any]:
-    """Best wall and CPU seconds, bytes above the inputs at the peak, the loss, and a sample of the gradient."""
+    """Best wall and CPU seconds, bytes above the inputs at the peak, the value of the loss, and a sample of the gradient."""
     torch.set_num_threads(size.threads)
     student, teacher, head, ids = inputs(size)
     warm = Size(**{**asdict(size), "tokens": min(2, size.tokens)})
@@ -72,7 +72,7 @@ def measure(path: str, size: Size) -> dict[str, Any]:
         "wall_seconds": min(wall),
         "cpu_seconds": min(cpu),
         "extra_bytes": max(0, _peak_bytes() - before),
-        "loss": loss,
+        "value": loss,
         "gradient": gradient[:: max(1, size.tokens // 8)].float().flatten().tolist(),
     }
 
