@@ -52,7 +52,7 @@ def _peak_bytes() -> int:
 
 
 def measure(path: str, size: Size) -> dict[str, Any]:
-    """Best wall and CPU seconds, bytes above the inputs at the peak, the value of the loss, and a sample of the gradient."""
+    """Best wall and CPU seconds, bytes above the inputs at the peak, the loss's value, a sample of the gradient."""
     torch.set_num_threads(size.threads)
     student, teacher, head, ids = inputs(size)
     warm = Size(**{**asdict(size), "tokens": min(2, size.tokens)})
