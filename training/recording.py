@@ -73,6 +73,7 @@ class RolloutRecorder:
             truncated=rollout.truncated,
             verdict=grade.verdict,
             score=grade.score,
+            reward=rollout.reward,
         )
 
     def _add_problem(self, problem: Problem) -> None:

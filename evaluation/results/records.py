@@ -134,6 +134,8 @@ class RolloutRecord:
     truncated: bool
     verdict: str
     score: float | None
+    reward: float | None = None
+    """What the method made of the score; None when not scored."""
     sample_file: str | None = None
     sample_row: int | None = None
 

@@ -100,6 +100,7 @@ CREATE TABLE rollouts (
     truncated BOOLEAN NOT NULL,
     verdict VARCHAR NOT NULL,
     score DOUBLE,
+    reward DOUBLE,
     sample_file VARCHAR,
     sample_row BIGINT,
     attempt INTEGER NOT NULL,

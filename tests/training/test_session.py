@@ -13,6 +13,7 @@ from evaluation.results.spool import read_samples
 from tests.training.sessions import cache, elsewhere, facts, open_session, small_run
 from tests.training.small import NO_CLIP
 from training.checkpoints import CheckpointError, load_segment, segment_report
+from training.method import Overlong, Reward, override
 from training.session import Session, evaluate_segment
 from training.spec import ComputeSpec, RolloutTokensBudget, RunSpec, UpdatesBudget
 
@@ -227,6 +228,21 @@ def test_records_say_what_happened(tmp_path: Path) -> None:
     assert [r["problem_id"] for r in rollouts] == [problems[index].id for index in order]
     assert {r["weights_version"] for r in rollouts if r["update"] == 3} == {2}
     assert {r["problem_id"] for r in rollouts} == {p["problem_id"] for p in facts(run_dir, "problem")}
+
+
+def test_rollouts_carry_the_methods_reward_beside_the_score(tmp_path: Path) -> None:
+    spec = VARIANTS["opsd"]
+    assert spec.method is not None
+    overlong = Overlong(cache_tokens=2, penalty=0.5)
+    rewarded = override(spec.method, "reward", Reward(on_fail=-1.0, on_pass=2.0, overlong=overlong))
+    _train(spec.model_copy(update={"method": rewarded}), tmp_path / "run").close()
+    rollouts = facts(tmp_path / "run", "rollout")
+
+    assert any(r["truncated"] for r in rollouts)
+    for r in rollouts:
+        beyond = r["completion_tokens"] - (rewarded.sampling.max_new_tokens - 2)
+        penalty = 0.5 * min(1.0, max(0.0, beyond / 2))
+        assert r["reward"] == (2.0 if r["verdict"] == "pass" else -1.0) - penalty
 
 
 def test_rollouts_find_their_texts_and_ids(tmp_path: Path) -> None:
