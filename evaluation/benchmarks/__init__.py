@@ -1,16 +1,44 @@
-"""The benchmarks by name. To add one: write its module, import it here, add one line."""
+"""The benchmarks by name. To add one: write its module, import it here, add it to the list."""
 
 from __future__ import annotations
 
 from evaluation.benchmarks.addition import ADDITION
+from evaluation.benchmarks.aime24 import AIME24
+from evaluation.benchmarks.aime25 import AIME25
+from evaluation.benchmarks.amc23 import AMC23
 from evaluation.benchmarks.base import Benchmark
+from evaluation.benchmarks.bfcl import BFCL
 from evaluation.benchmarks.chain import CHAIN
 from evaluation.benchmarks.gsm8k import GSM8K
+from evaluation.benchmarks.hmmt25 import HMMT25
+from evaluation.benchmarks.math500 import MATH500
+from evaluation.benchmarks.minerva import MINERVA
+from evaluation.benchmarks.sciknoweval import (
+    SCIKNOWEVAL_BIOLOGY,
+    SCIKNOWEVAL_CHEMISTRY,
+    SCIKNOWEVAL_MATERIAL,
+    SCIKNOWEVAL_PHYSICS,
+)
 from evaluation.benchmarks.smol_addition import SMOL_ADDITION
+from evaluation.benchmarks.toolalpaca import TOOLALPACA
 
-BENCHMARKS: dict[str, Benchmark] = {
-    "addition": ADDITION,
-    "chain": CHAIN,
-    "smol_addition": SMOL_ADDITION,
-    "gsm8k": GSM8K,
-}
+_ALL = (
+    ADDITION,
+    CHAIN,
+    SMOL_ADDITION,
+    GSM8K,
+    MATH500,
+    AIME24,
+    AIME25,
+    AMC23,
+    HMMT25,
+    MINERVA,
+    SCIKNOWEVAL_BIOLOGY,
+    SCIKNOWEVAL_CHEMISTRY,
+    SCIKNOWEVAL_MATERIAL,
+    SCIKNOWEVAL_PHYSICS,
+    TOOLALPACA,
+    BFCL,
+)
+
+BENCHMARKS: dict[str, Benchmark] = {benchmark.name: benchmark for benchmark in _ALL}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
 from evaluation.problems import Grade, Problem, Split
 
@@ -23,6 +23,30 @@ class Load(Protocol):
     """
 
     def __call__(self, split: Split, *, limit: int | None = None, root: Path | None = None) -> list[Problem]: ...
+
+
+Kind = Literal["math", "science", "code", "tools", "reasoning", "synthetic", "own data"]
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """A number that somebody measured on the benchmark, in percent."""
+
+    model: str
+    metric: str
+    percent: float
+    source: str
+    """A paper's id, or the command that gives it."""
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingProtocol:
+    """How papers sample the benchmark; ``stillroom evaluate`` starts from it."""
+
+    samples: int
+    temperature: float
+    top_p: float
+    source: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,3 +67,12 @@ class Benchmark:
     load: Load
     grade: Callable[[Problem, str], Grade]
     files: tuple[str, ...] = ()
+    kind: Kind = "synthetic"
+    get: str = ""
+    """How to get the files; empty for procedural benchmarks."""
+    grading: str = ""
+    """The rule of the grader, in a line."""
+    protocol: SamplingProtocol | None = None
+    published: tuple[Score, ...] = ()
+    reproduced: tuple[Score, ...] = ()
+    """Measured here."""
