@@ -13,6 +13,7 @@ from evaluation.benchmarks.gsm8k import GSM8K
 from evaluation.benchmarks.hmmt25 import HMMT25
 from evaluation.benchmarks.math500 import MATH500
 from evaluation.benchmarks.minerva import MINERVA
+from evaluation.benchmarks.reasoning_gym import REASONING_GYM
 from evaluation.benchmarks.sciknoweval import (
     SCIKNOWEVAL_BIOLOGY,
     SCIKNOWEVAL_CHEMISTRY,
@@ -39,6 +40,7 @@ _ALL = (
     SCIKNOWEVAL_PHYSICS,
     TOOLALPACA,
     BFCL,
+    *REASONING_GYM,
 )
 
 BENCHMARKS: dict[str, Benchmark] = {benchmark.name: benchmark for benchmark in _ALL}

@@ -19,7 +19,7 @@ import json
 import re
 from pathlib import Path
 
-from evaluation.benchmarks.base import Benchmark, MissingDataError
+from evaluation.benchmarks.base import Benchmark, MissingDataError, Score
 from evaluation.grading.extraction import after_hashes, answer_is, boxed
 from evaluation.grading.numeric import grade_number, read_number, written
 from evaluation.problems import Grade, Message, Problem, Split
@@ -111,4 +111,8 @@ GSM8K = Benchmark(
     load=load,
     grade=grade,
     files=(FILES["train"], FILES["test"]),
+    kind="math",
+    get=f"they are train.jsonl and test.jsonl of {SOURCE}",
+    grading="the number after the last ####, in \\boxed{} or after 'answer is', exactly; lenient: the last number",
+    reproduced=(Score("SmolLM2-135M-Instruct", "accuracy on the first 64", 1.6, "stillroom sweep smollm2_gsm8k"),),
 )

@@ -45,7 +45,7 @@ def action_calls(text: str) -> list[Call]:
     """
     names = [*_ACTION.finditer(text)]
     calls = []
-    for match, following in zip(names, [*names[1:], None], strict=True):
+    for match, following in zip(names, [*names, None][1:], strict=True):
         end = following.start() if following is not None else len(text)
         label = _INPUT.search(text, match.end(), end)
         calls.append(Call(match["name"].strip("`\"' "), {} if label is None else _object_at(text, label.end(), end)))
