@@ -17,7 +17,7 @@ from training.spec import RunSpec
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
-NUMBERLESS = ("evaluation/results", "evaluation/statistics.py", "evaluation/bench.py", "training/bench")
+NUMBERLESS = ("evaluation/results", "evaluation/statistics", "evaluation/bench.py", "training/bench")
 """Sources of training and evaluation that read or measure results and decide none."""
 
 RECORDED_PACKAGES = (

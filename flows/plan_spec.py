@@ -171,7 +171,8 @@ class Plan(Spec):
     set: dict[str, Any] = {}
     """Dotted path into every cell's method -> value."""
     seeds: Seeds = (0, 1, 2)
-    cells: tuple[PlanCell, ...] = Field(min_length=1)
+    cells: tuple[PlanCell, ...]
+    """None at all evaluate the untrained model alone."""
     axes: Axes = {}
     """Dotted path -> values; every cell is run at every combination."""
     tuning: Tuning | None = None
@@ -180,6 +181,12 @@ class Plan(Spec):
     """Evaluate the untrained model too, as the row all deltas refer to."""
     resources: Resources = Resources()
     tags: tuple[str, ...] = ()
+
+    @model_validator(mode="after")
+    def _something_to_do(self) -> Plan:
+        if not self.cells and not self.base:
+            raise ValueError("no cells and no base: there is nothing to run; add a cell, or set base: true")
+        return self
 
     @model_validator(mode="after")
     def _tuning_is_apart(self) -> Plan:

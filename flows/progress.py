@@ -6,13 +6,15 @@ import contextlib
 import json
 import math
 import threading
-from collections.abc import Generator
+from collections import Counter
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
+from evaluation.statistics import wilson_interval
 from flows.prepare import PreparedRun
 from training.spec import RolloutTokensBudget
 
@@ -29,8 +31,11 @@ class RunWatcher:
     scores: dict[str, float] = field(default_factory=dict)
     evaluated: int = 0
     """The update that the scores are of; training may be further."""
+    parts: dict[str, Counter[str]] = field(default_factory=dict)
+    """Counts so far of an evaluation that has not ended, by benchmark."""
     _offsets: dict[Path, int] = field(default_factory=dict)
     _evaluations: set[str] = field(default_factory=set)
+    _parts: set[str] = field(default_factory=set)
 
     def poll(self) -> bool:
         """Read what is new; True if an evaluation was completed."""
@@ -43,6 +48,22 @@ class RunWatcher:
                 counts = json.loads(file.read_text())["benchmarks"]
                 self.scores = {name: _accuracy(**count) for name, count in counts.items()}
                 self.evaluated = int(file.stem)
+                self.parts = {}
+                fresh = True
+        return self._poll_parts() or fresh
+
+    def _poll_parts(self) -> bool:
+        """Read the parts recorded since; True if there are any of an evaluation still under way."""
+        fresh = False
+        for file in sorted((self.run.folder.path / "evaluations" / "parts").glob("*.json")):
+            update, _, rest = file.stem.partition("-")
+            if file.stem in self._parts:
+                continue
+            self._parts.add(file.stem)
+            if update not in self._evaluations:
+                counts = json.loads(file.read_text())
+                del counts["seconds"]
+                self.parts.setdefault(rest.rpartition("-")[0], Counter()).update(counts)
                 fresh = True
         return fresh
 
@@ -76,6 +97,8 @@ class RunWatcher:
 
     @property
     def state(self) -> str:
+        if self.parts:
+            return ", ".join(f"{name} {_estimate(counts)}" for name, counts in self.parts.items())
         scores = ", ".join(f"{name} {score:.3f}" for name, score in self.scores.items())
         return f"update {self.evaluated:>4}  {scores}"
 
@@ -83,6 +106,17 @@ class RunWatcher:
 def _accuracy(problems: int, answers: int, passed: int, not_scored: int) -> float:
     scored = answers - not_scored
     return passed / scored if scored else math.nan
+
+
+def _estimate(counts: Mapping[str, int]) -> str:
+    """What the answers so far say, with the wider half of Wilson's interval over them."""
+    scored = counts["answers"] - counts["not_scored"]
+    interval = wilson_interval(counts["passed"], scored) if scored else None
+    if interval is None:
+        return f"no answer scored of {counts['answers']}"
+    share = counts["passed"] / scored
+    spread = max(interval.high - share, share - interval.low)
+    return f"{share:.3f} ± {spread:.3f} after {counts['answers']} answers to {counts['problems']} problems"
 
 
 @contextlib.contextmanager
@@ -134,7 +168,7 @@ def _draw(watchers: list[RunWatcher], progress: Progress, bars: dict[str, TaskID
     for watcher in watchers:
         watcher.poll()
         bar = bars[watcher.run.run_id]
-        if watcher.update or watcher.scores:
+        if watcher.update or watcher.scores or watcher.parts:
             progress.start_task(bar)
             progress.update(bar, completed=watcher.fraction, state=watcher.state)
         if watcher.run.folder.finished():

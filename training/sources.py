@@ -19,7 +19,7 @@ USER_DATA = "data"
 
 @dataclass(frozen=True)
 class Sources:
-    """Training problems with their grader, evaluation problems by benchmark, and a hash of all of it."""
+    """Training problems with their grader, evaluation and retention problems by benchmark, and a hash of all of it."""
 
     train: list[Problem]
     train_benchmark: Benchmark | None
@@ -30,7 +30,8 @@ class Sources:
 def sources_key(spec: RunSpec) -> str:
     """Runs with equal keys load equal sources."""
     asked = spec.evaluation
-    return f"{spec.method is None} {spec.data} {asked.benchmarks} {asked.split} {asked.problems}"
+    names = f"{asked.benchmarks} {asked.retention}"
+    return f"{spec.method is None} {spec.data} {names} {asked.split} {asked.problems}"
 
 
 def load_sources(spec: RunSpec, root: Path | None) -> Sources:
@@ -43,11 +44,13 @@ def load_sources(spec: RunSpec, root: Path | None) -> Sources:
     grader = spec.data.grader if spec.data else None
     digest = hashlib.sha256()
     evaluations = {}
-    for name in spec.evaluation.benchmarks:
-        benchmark = _benchmark(name, user, grader, "evaluation.benchmarks")
+    asked = [(name, "evaluation.benchmarks") for name in spec.evaluation.benchmarks]
+    asked += [(name, "evaluation.retention") for name in spec.evaluation.retention]
+    for name, place in asked:
+        benchmark = _benchmark(name, user, grader, place)
         problems = benchmark.load(spec.evaluation.split, limit=spec.evaluation.problems, root=root)
         if not problems:
-            raise ValueError(f"evaluation.benchmarks: {name} has no problems in its {spec.evaluation.split} split")
+            raise ValueError(f"{place}: {name} has no problems in its {spec.evaluation.split} split")
         _add(digest, benchmark, root, user)
         evaluations[name] = (benchmark, problems)
     train: list[Problem] = []

@@ -60,6 +60,8 @@ class EvaluationSpec(Spec):
 
     benchmarks: tuple[str, ...]
     """Benchmark names; "data" is the test split of the user's own data."""
+    retention: tuple[str, ...] = ()
+    """Benchmarks that are asked before and after training only: what a run must not forget."""
     split: Split = "test"
     problems: int | None = Field(None, gt=0)
     """First so many problems; None takes all."""
@@ -75,6 +77,8 @@ class EvaluationSpec(Spec):
             raise ValueError("samples above 1 at temperature 0 would be the same answer again: set a temperature")
         if not self.benchmarks or len(set(self.benchmarks)) < len(self.benchmarks):
             raise ValueError("benchmarks must name at least one, each once")
+        if len({*self.benchmarks, *self.retention}) < len(self.benchmarks) + len(self.retention):
+            raise ValueError("retention and benchmarks must not name a benchmark twice: it is asked in either of them")
         return self
 
 

@@ -10,10 +10,10 @@ from evaluation.benchmarks.base import Benchmark
 from evaluation.benchmarks.bfcl import BFCL
 from evaluation.benchmarks.chain import CHAIN
 from evaluation.benchmarks.gsm8k import GSM8K
+from evaluation.benchmarks.gym_families import REASONING_GYM
 from evaluation.benchmarks.hmmt25 import HMMT25
 from evaluation.benchmarks.math500 import MATH500
 from evaluation.benchmarks.minerva import MINERVA
-from evaluation.benchmarks.reasoning_gym import REASONING_GYM
 from evaluation.benchmarks.sciknoweval import (
     SCIKNOWEVAL_BIOLOGY,
     SCIKNOWEVAL_CHEMISTRY,

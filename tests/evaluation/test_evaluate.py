@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from evaluation.benchmarks.base import Benchmark
-from evaluation.evaluate import Answer, evaluate, record_evaluation, request_seed
+from evaluation.evaluate import Answer, evaluate, request_seed
 from evaluation.problems import Grade, Message, Problem, Split
+from evaluation.recording import close_evaluation, record_answers
 from evaluation.results.spool import Spool, read_samples
 from evaluation.samplers.base import Completion, SampleRequest, SamplingParams
 from evaluation.samplers.scripted import ScriptedSampler
@@ -152,9 +153,8 @@ def test_what_cannot_be_evaluated_is_refused(changes: dict[str, Any], message: s
 
 def _record(run_dir: Path, answers: list[Answer], update: int = 20) -> list[dict[str, Any]]:
     with Spool(run_dir, role="evaluator", attempt=1) as spool:
-        record_evaluation(
-            spool, run_dir, "r1", update, DIGITS, "test", PROBLEMS, answers, {"rollout_tokens": 5.0}, seconds=1.25
-        )
+        record_answers(spool, run_dir, "r1", update, DIGITS, "test", PROBLEMS, answers, part=0)
+        close_evaluation(spool, "r1", update, DIGITS, "test", len(PROBLEMS), 3, {"rollout_tokens": 5.0}, seconds=1.25)
         lines = spool.path.read_text().splitlines()
     return [json.loads(line) for line in lines]
 
@@ -225,7 +225,7 @@ def test_conversations_are_shown_with_their_roles(tmp_path: Path) -> None:
     sampler = _Recording()
     answers = evaluate(sampler, lambda p: (7, 7, 0), _decode, DIGITS, [problem], samples=1, sampling=PARAMS, seed=0)
     with Spool(tmp_path, role="evaluator", attempt=1) as spool:
-        record_evaluation(spool, tmp_path, "r1", 0, DIGITS, "test", [problem], answers, {}, seconds=0.0)
-    assert read_samples(tmp_path, "samples/answers-000000-digits-test.parquet").to_pylist()[0]["prompt"] == (
+        record_answers(spool, tmp_path, "r1", 0, DIGITS, "test", [problem], answers, part=7)
+    assert read_samples(tmp_path, "samples/answers-000000-digits-test-0007.parquet").to_pylist()[0]["prompt"] == (
         "system: Be brief.\n\nuser: digit 0"
     )

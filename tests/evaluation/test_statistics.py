@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from evaluation import statistics as s
+from evaluation.statistics import resampling
 
 
 @pytest.mark.parametrize(
@@ -151,10 +152,10 @@ def test_draws_are_the_same_kept_or_not_and_hold_any_count(units: int, monkeypat
     """The narrow type holds even a draw of one unit every time, and memory changes no number."""
     table = np.random.default_rng(10).random((3, units))
     kept = s.bootstrap_means(table, resample_seeds=True, resamples=700 if units < 1000 else 20)
-    monkeypatch.setattr(s, "KEPT_BYTES", 0)
+    monkeypatch.setattr(resampling, "KEPT_BYTES", 0)
     anew = s.bootstrap_means(table, resample_seeds=True, resamples=700 if units < 1000 else 20)
     assert kept.tobytes() == anew.tobytes()
-    pieces = list(s._draws(20, units, 0))
+    pieces = list(resampling._draws(20, units, 0))
     assert all((piece.sum(1, dtype=int) == units).all() for piece in pieces)
     assert np.iinfo(pieces[0].dtype).max >= units
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import save_file
 
+import training.checkpoint_evaluation
+from evaluation.evaluate import evaluate
 from evaluation.samplers.base import SampleRequest, SamplingParams
 from tests.training.learners.small import LORA, build, learn, perturb, same
-from tests.training.sessions import cache, open_session, small_run
+from tests.training.sessions import cache, facts, open_session, small_run
 from tests.training.small import small_model
 from training.checkpoint_evaluation import _answering_model, evaluate_segment
 from training.checkpoints import load_segment
@@ -80,3 +83,42 @@ def test_a_lora_run_resumes_to_the_bit_saves_the_adapter_and_is_evaluated(tmp_pa
         assert all("lora_" in name or name == "adapter_scaling" for name in found[file])
     marker = evaluate_segment(spec, "cut", tmp_path / "cut", 2, cache=cache(), benchmarks_root=None, attempt=1)
     assert marker["update"] == 4 and marker["benchmarks"]["addition"]["answers"] == 6
+
+
+def test_an_evaluation_cut_off_between_its_parts_goes_on_to_the_same_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = small_run("opsd", compute=ComputeSpec(sampling_rows=2))
+    evaluation = spec.evaluation.model_copy(
+        update={"problems": 10, "samples": 2, "sampling": SamplingParams(max_new_tokens=6)}
+    )
+    spec = spec.model_copy(update={"evaluation": evaluation})
+    asked: list[int] = []
+
+    def ask(run: str, attempt: int, fail_at: int | None = None) -> dict[str, Any]:
+        def counted(*arguments: Any, **how: Any) -> Any:
+            if len(asked) == fail_at:
+                raise KeyboardInterrupt
+            asked.append(len(arguments[4]))
+            return evaluate(*arguments, **how)
+
+        monkeypatch.setattr(training.checkpoint_evaluation, "evaluate", counted)
+        return evaluate_segment(spec, "run", tmp_path / run, None, cache=cache(), benchmarks_root=None, attempt=attempt)
+
+    whole = ask("whole", 1)
+    assert asked == [4, 4, 2]
+    asked.clear()
+    with pytest.raises(KeyboardInterrupt):
+        ask("cut", 1, fail_at=2)
+    resumed = ask("cut", 2)
+    assert asked == [4, 4, 2], "no part is asked twice"
+    assert resumed["benchmarks"] == whole["benchmarks"]
+    files = {run: sorted((tmp_path / run / "samples").iterdir()) for run in ("whole", "cut")}
+    assert [file.name for file in files["cut"]] == [
+        f"answers-000000-addition-test-{part:04d}.parquet" for part in range(3)
+    ]
+    assert [file.read_bytes() for file in files["cut"]] == [file.read_bytes() for file in files["whole"]]
+    facts_of = {run: [facts(tmp_path / run, kind) for kind in ("answer", "grade", "problem")] for run in files}
+    assert facts_of["cut"] == facts_of["whole"]
+    closing = facts(tmp_path / "cut", "evaluation")
+    assert [(record["problems"], record["samples_per_problem"]) for record in closing] == [(10, 2)]

@@ -48,7 +48,7 @@ def test_evaluation_asks_the_plain_question_under_its_own_flag(
         return []
 
     monkeypatch.setattr(training.checkpoint_evaluation, "evaluate", capture)
-    monkeypatch.setattr(training.checkpoint_evaluation, "record_evaluation", lambda *rest: None)
+    monkeypatch.setattr(training.checkpoint_evaluation, "record_answers", lambda *rest: None)
     spec = RunSpec(
         method=override_all(METHODS["opsd"], {"views.student.thinking": True, "adapter": None}),
         model=ModelSpec(name=str(folder), privileged_template="{problem}<|hint|>{context}"),

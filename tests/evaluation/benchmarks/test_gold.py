@@ -8,7 +8,7 @@ import pytest
 
 from evaluation.benchmarks import BENCHMARKS
 from evaluation.benchmarks.base import MissingDataError
-from evaluation.benchmarks.reasoning_gym import FAMILIES
+from evaluation.benchmarks.gym_families import FAMILIES
 from evaluation.grading.batch import grade_many
 from evaluation.grading.tool_calls import same
 from evaluation.problems import Problem
@@ -115,6 +115,6 @@ def test_reasoning_gym_never_asks_one_question_in_two_splits(family: str) -> Non
 
 
 def test_reasoning_gym_says_how_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("evaluation.benchmarks.reasoning_gym.DRAWS_PER_PROBLEM", 1)
+    monkeypatch.setattr("evaluation.benchmarks.gym_families.DRAWS_PER_PROBLEM", 1)
     with pytest.raises(ValueError, match=r"rg_gcd has only \d+ different validation questions: ask for fewer than 50"):
         BENCHMARKS["rg_gcd"].load("validation", limit=50)

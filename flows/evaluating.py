@@ -1,0 +1,97 @@
+"""`stillroom evaluate`: a plan without cells, made from command-line options, and its numbers afterwards."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from evaluation.benchmarks import BENCHMARKS
+from evaluation.names import nearest
+from flows.plan import parse_plan
+from flows.plan_spec import Plan, PlanError
+
+LONGEST_NAME = 60
+"""Characters of a plan's name that come from the model and the benchmarks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the command line says; None takes the benchmark's protocol, or greedy decoding where it has none."""
+
+    samples: int | None = None
+    split: str = "test"
+    problems: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    max_new_tokens: int | None = None
+    system_prompt: str | None = None
+    thinking: bool | None = None
+    precision: str | None = None
+
+
+def evaluation_plan(model: str, benchmarks: Sequence[str], asked: Asked) -> Plan:
+    """The plan ``evaluate-<model>-<benchmarks>``: the model as it is, on the benchmarks.
+
+    Several benchmarks share one sampling: where their protocols differ it has to be given. Raises PlanError.
+    """
+    for name in benchmarks:
+        if name not in BENCHMARKS:
+            raise PlanError(f"--benchmark: unknown benchmark {name!r}{nearest(name, sorted(BENCHMARKS))}")
+    if not benchmarks:
+        raise PlanError("--benchmark: name at least one (see `stillroom benchmarks`)")
+    samples, temperature, top_p = _sampling(benchmarks, asked)
+    if samples > 1 and temperature == 0:
+        raise PlanError(f"--n {samples} at temperature 0 is the same answer {samples} times: give --temperature")
+    longest = max(BENCHMARKS[name].max_new_tokens for name in benchmarks)
+    content: dict[str, Any] = {
+        "name": _name(model, benchmarks),
+        "title": f"{model} on {', '.join(BENCHMARKS[name].title for name in benchmarks)}",
+        "model": {"name": model, "system_prompt": asked.system_prompt},
+        "data": benchmarks[0],
+        "budget": {"updates": 0},
+        "evaluation": {
+            "benchmarks": list(benchmarks),
+            "split": asked.split,
+            "problems": asked.problems,
+            "samples": samples,
+            "sampling": {
+                "max_new_tokens": asked.max_new_tokens or longest,
+                "temperature": temperature,
+                "top_p": top_p,
+            },
+            "thinking": asked.thinking,
+            "every_updates": 1,
+        },
+        "cells": [],
+    }
+    if asked.precision is not None:
+        content["compute"] = {"precision": asked.precision}
+    return parse_plan(content, "stillroom evaluate")
+
+
+def _sampling(benchmarks: Sequence[str], asked: Asked) -> tuple[int, float, float]:
+    """Samples, temperature and top-p: what is given, else the one protocol of all benchmarks, else one greedy answer."""
+    protocols = {BENCHMARKS[name].protocol for name in benchmarks}
+    protocol = protocols.pop() if len(protocols) == 1 else None
+    given = (asked.samples, asked.temperature, asked.top_p)
+    if protocols and None in given[:2]:
+        raise PlanError(
+            f"{', '.join(benchmarks)} are sampled differently in their papers: give --n and --temperature, or evaluate "
+            "one at a time"
+        )
+    if protocol is not None:
+        given = (given[0] or protocol.samples, *given[1:])
+        drawn = given[0] is not None and given[0] > 1
+        defaults = (protocol.temperature, protocol.top_p) if drawn or given[1] is not None else (0.0, 1.0)
+        temperature = defaults[0] if given[1] is None else given[1]
+        return given[0] or protocol.samples, temperature, defaults[1] if given[2] is None else given[2]
+    temperature = given[1] if given[1] is not None else (0.0 if (given[0] or 1) == 1 else 1.0)
+    return given[0] or 1, temperature, 1.0 if given[2] is None else given[2]
+
+
+def _name(model: str, benchmarks: Sequence[str]) -> str:
+    text = f"{Path(model).name}-{'-'.join(benchmarks)}".lower()
+    return "evaluate-" + re.sub(r"[^a-z0-9_-]+", "-", text).strip("-")[:LONGEST_NAME]
