@@ -73,23 +73,21 @@ def evaluation_plan(model: str, benchmarks: Sequence[str], asked: Asked) -> Plan
 
 
 def _sampling(benchmarks: Sequence[str], asked: Asked) -> tuple[int, float, float]:
-    """Samples, temperature and top-p: what is given, else the one protocol of all benchmarks, else one greedy answer."""
+    """Samples, temperature and top-p: what is given, else the benchmarks' one protocol, else one greedy answer."""
     protocols = {BENCHMARKS[name].protocol for name in benchmarks}
-    protocol = protocols.pop() if len(protocols) == 1 else None
-    given = (asked.samples, asked.temperature, asked.top_p)
-    if protocols and None in given[:2]:
+    if len(protocols) > 1 and None in (asked.samples, asked.temperature):
         raise PlanError(
             f"{', '.join(benchmarks)} are sampled differently in their papers: give --n and --temperature, or evaluate "
             "one at a time"
         )
-    if protocol is not None:
-        given = (given[0] or protocol.samples, *given[1:])
-        drawn = given[0] is not None and given[0] > 1
-        defaults = (protocol.temperature, protocol.top_p) if drawn or given[1] is not None else (0.0, 1.0)
-        temperature = defaults[0] if given[1] is None else given[1]
-        return given[0] or protocol.samples, temperature, defaults[1] if given[2] is None else given[2]
-    temperature = given[1] if given[1] is not None else (0.0 if (given[0] or 1) == 1 else 1.0)
-    return given[0] or 1, temperature, 1.0 if given[2] is None else given[2]
+    protocol = protocols.pop()
+    samples = asked.samples or (protocol.samples if protocol else 1)
+    temperature, top_p = asked.temperature, asked.top_p
+    if temperature is None:
+        temperature = 0.0 if samples == 1 else protocol.temperature if protocol else 1.0
+    if top_p is None:
+        top_p = protocol.top_p if protocol and samples > 1 else 1.0
+    return samples, temperature, top_p
 
 
 def _name(model: str, benchmarks: Sequence[str]) -> str:

@@ -161,12 +161,12 @@ def test_draws_are_the_same_kept_or_not_and_hold_any_count(units: int, monkeypat
 
 
 def test_kept_draws_are_bounded() -> None:
-    s._kept_draws.cache_clear()
+    resampling._kept_draws.cache_clear()
     s.bootstrap_means(np.zeros((1, 5_000)), resample_seeds=False)  # 10,000 x 5,000 x 2 bytes are more than is kept
-    assert s._kept_draws.cache_info().currsize == 0
+    assert resampling._kept_draws.cache_info().currsize == 0
     for units in (10, 11, 12):
         s.bootstrap_means(np.zeros((1, units)), resample_seeds=False, resamples=10)
-    assert s._kept_draws.cache_info().currsize == 2
+    assert resampling._kept_draws.cache_info().currsize == 2
 
 
 @pytest.mark.parametrize("value", [0.0, 1.0])

@@ -81,15 +81,15 @@ def test_spread_is_the_analysis_of_variance_and_predicts_the_simulated_variance(
     seeds, problems = 4, 60
     tables = (
         0.03
-        + rng.normal(0, 0.05, (2000, seeds, 1))
+        + rng.normal(0, 0.15, (2000, seeds, 1))
         + rng.normal(0, 0.2, (2000, 1, problems))
         + rng.normal(0, 0.4, (2000, seeds, problems))
     )
     spreads = [s.spread_of(table) for table in tables]
     assert np.mean([spread.problems for spread in spreads]) == pytest.approx(0.04, rel=0.05)
     assert np.mean([spread.rest for spread in spreads]) == pytest.approx(0.16, rel=0.02)
-    assert np.mean([spread.seeds for spread in spreads]) == pytest.approx(0.0025, rel=0.15)
-    true = s.Spread(0.0025, 0.04, 0.16)
+    assert np.mean([spread.seeds for spread in spreads]) == pytest.approx(0.0225, rel=0.1)
+    true = s.Spread(0.0225, 0.04, 0.16)
     assert tables.mean((1, 2)).var() == pytest.approx(true.variance(seeds, problems), rel=0.1)
 
 
@@ -123,7 +123,7 @@ def test_the_numbers_needed_are_the_smallest_that_are_enough(
 def test_about_a_thousand_problems_see_three_points() -> None:
     """Miller's example (arXiv:2411.00640, section 5): independent answers of two models that differ on 1 in 9."""
     needed = s.problems_needed(s.Spread(0.0, 1 / 9, 0.0), 0.03, 1)
-    assert needed == 970
+    assert needed == 969
 
 
 def test_what_cannot_be_estimated_is_refused() -> None:
