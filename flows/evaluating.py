@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Column, Table
+from rich.text import Text
 
 from evaluation.benchmarks import BENCHMARKS
 from evaluation.names import nearest
 from flows.plan import parse_plan
 from flows.plan_spec import Plan, PlanError
+
+if TYPE_CHECKING:
+    from evaluation.results.summary import Summary
 
 LONGEST_NAME = 60
 """Characters of a plan's name that come from the model and the benchmarks."""
@@ -93,3 +101,45 @@ def _sampling(benchmarks: Sequence[str], asked: Asked) -> tuple[int, float, floa
 def _name(model: str, benchmarks: Sequence[str]) -> str:
     text = f"{Path(model).name}-{'-'.join(benchmarks)}".lower()
     return "evaluate-" + re.sub(r"[^a-z0-9_-]+", "-", text).strip("-")[:LONGEST_NAME]
+
+
+def print_summaries(store: Path, run_id: str, as_json: bool, console: Console) -> None:
+    """What the evaluated model scored, benchmark by benchmark."""
+    from evaluation.results.snapshot import open_snapshot
+    from evaluation.results.summary import RULE, summarise
+    from flows.report import refusals
+
+    with refusals(), open_snapshot(store) as snapshot:
+        summaries = summarise(snapshot, run_id)
+    if as_json:
+        print(json.dumps([summary.to_dict() for summary in summaries], indent=2))
+        return
+    for summary in summaries:
+        title = f"{summary.benchmark}, {summary.split} split: {summary.problems} problems × {summary.samples} answers"
+        table = Table("measure", Column("value", justify="right"), title=Text(title))
+        for name, value in _measures(summary):
+            table.add_row(Text(name), Text(value))
+        console.print(table)
+    console.print(f"{RULE}. Run {run_id}.", highlight=False, markup=False)
+
+
+def _measures(summary: Summary) -> list[tuple[str, str]]:
+    share = "–" if summary.accuracy is None else f"{100 * summary.accuracy:.1f} %"
+    if summary.interval is not None:
+        share += f" [{100 * summary.interval.low:.1f}, {100 * summary.interval.high:.1f}]"
+    several = summary.samples > 1
+    rows = [(f"avg@{summary.samples}" if several else "accuracy", share)]
+    if several:
+        rows += [(f"pass@{k}", _percent(value)) for k, value in summary.pass_at.items() if k > 1]
+        rows += [(f"pass^{k}", _percent(value)) for k, value in summary.pass_hat.items() if k > 1]
+        rows.append((f"maj@{summary.samples}", _percent(summary.majority)))
+    rows.append(("lenient accuracy", _percent(summary.lenient_accuracy)))
+    rows.append(("strict format kept", _percent(summary.format_rate)))
+    rows.append(("cut off at the length limit", _percent(summary.truncated_rate)))
+    rows.append(("not scored", f"{summary.unscored} of {summary.answers} answers"))
+    rows.append(("mean answer", f"{summary.completion_tokens:.1f} tokens"))
+    return rows
+
+
+def _percent(value: float | None) -> str:
+    return "–" if value is None else f"{100 * value:.1f} %"

@@ -158,6 +158,33 @@ JOIN (
 ) USING (run_id, update, benchmark, split)
 GROUP BY run_id, update, benchmark, split, k;
 
+-- The answer given most often, ties broken at random: right answers are one answer however written, wrong ones are
+-- told apart by what was read, and answers from which nothing was read do not vote.
+CREATE OR REPLACE VIEW majority AS
+SELECT
+    run_id, update, benchmark, split,
+    avg(score) AS maj_at_n, count(score) AS n_problems, count(*) - count(score) AS n_without_votes, max(n) AS n
+FROM (
+    SELECT
+        run_id, update, benchmark, split, problem_id, sum(votes + silent)::BIGINT AS n,
+        CASE WHEN max(votes) > 0
+            THEN (coalesce(max(votes) FILTER (voter = 'right'), 0) = max(votes))::INTEGER
+                / len(list_filter(list(votes), lambda v: v = list_max(list(votes))))
+        END AS score
+    FROM (
+        SELECT
+            run_id, update, benchmark, split, problem_id,
+            CASE WHEN verdict = 'pass' THEN 'right' ELSE 'wrong: ' || coalesce(extracted, '') END AS voter,
+            count(*) FILTER (verdict = 'pass' OR extracted IS NOT NULL) AS votes,
+            count(*) FILTER (verdict <> 'pass' AND extracted IS NULL) AS silent
+        FROM graded_answers
+        WHERE verdict <> 'not_scored'
+        GROUP BY ALL
+    )
+    GROUP BY run_id, update, benchmark, split, problem_id
+)
+GROUP BY run_id, update, benchmark, split;
+
 -- Events are in the order of their sequence, which goes on from attempt to attempt. Clocks do not decide: a run may be
 -- resumed on a host whose clock is behind.
 CREATE OR REPLACE VIEW run_status AS

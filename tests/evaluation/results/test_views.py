@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import tomllib
-from collections import defaultdict
+from collections import Counter, defaultdict
+from datetime import datetime
 from importlib import resources
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 from evaluation import statistics
+from evaluation.results.database import create_schema
 from evaluation.results.ingest import ingest
 from evaluation.results.records import AnswerRecord, EvaluationRecord, GradeRecord, PlanCell, RunEvent
 from evaluation.results.snapshot import open_snapshot
@@ -108,6 +110,36 @@ def test_pass_at_k_equals_the_statistics(con: duckdb.DuckDBPyConnection, run: st
         assert at == pytest.approx(np.mean([statistics.pass_at_k(*each, k) or 0.0 for each in known]), abs=1e-12)
         assert hat == pytest.approx(np.mean([statistics.pass_hat_k(*each, k) or 0.0 for each in known]), abs=1e-12)
     assert rows[-1][4] > 0  # some problems have an answer that was not scored
+
+
+def test_the_vote_of_all_answers_equals_the_statistics() -> None:
+    """Random verdicts and texts; the reference counts votes in Python."""
+    rng = np.random.default_rng(0)
+    con = duckdb.connect()
+    create_schema(con)
+    answers, grades, expected = [], [], []
+    when = datetime(2026, 1, 1)
+    for problem in range(200):
+        votes: Counter[str] = Counter()
+        for sample in range(5):
+            verdict = str(rng.choice(["pass", "fail", "fail", "not_scored"], p=[0.2, 0.3, 0.4, 0.1]))
+            read = None if rng.random() < 0.7 else str(rng.integers(3))
+            key = f"{problem}/{sample}"
+            line = (1, "w", problem * 5 + sample, when, False)
+            answers.append(("r", key, 0, "b", "test", str(problem), sample, 1, 1, "stop", "f", 0, *line))
+            grades.append(("r", key, "g", "1", verdict, None, read, None, None, None, *line, True))
+            if verdict == "pass":
+                votes["right"] += 1
+            elif verdict == "fail" and read is not None:
+                votes[read] += 1
+        score = statistics.majority(votes.pop("right", 0), list(votes.values()))
+        expected += [] if score is None else [score]
+    con.executemany(f"INSERT INTO answers VALUES ({', '.join('?' * 17)})", answers)
+    con.executemany(f"INSERT INTO grades VALUES ({', '.join('?' * 16)})", grades)
+    row = con.execute("SELECT maj_at_n, n_problems, n_without_votes, n FROM majority").fetchone()
+    assert row is not None and 0 < row[2] == 200 - len(expected)
+    assert row[0] == pytest.approx(np.mean(expected), abs=1e-12)
+    assert row[1:] == (len(expected), 200 - len(expected), 5)
 
 
 def test_not_scored_answers_move_no_accuracy(tmp_path: Path) -> None:
