@@ -67,6 +67,7 @@ def compare(
     benchmark: str | None = None,
     split: str = "test",
     baseline: str | None = None,
+    baseline_axes: str | None = None,
     metric: str = "accuracy",
 ) -> Comparison:
     """The table of one plan as it stands in the snapshot ``con``.
@@ -75,7 +76,9 @@ def compare(
     when they are done and their last evaluation is whole; all others are listed with the reason. ``baseline`` is a
     label, or the key of a method that one label has; None takes the untrained model ("base") if the plan has a row of
     it, else the table has no differences. The baseline is paired by seed and problem; the untrained model is paired
-    with every seed of the runs that start from it. Raises CompareError for a name that is not there or is not one.
+    with every seed of the runs that start from it. ``baseline_axes`` (as in ``Row.axes``) takes one cell of a label
+    that the plan's axes repeat, and all others are measured against that cell; without it each is measured against the
+    baseline's cell at its own place. Raises CompareError for a name that is not there or is not one.
     """
     if metric not in METRICS:
         raise CompareError(f"unknown metric {metric!r}{nearest(metric, METRICS)}")
@@ -88,7 +91,7 @@ def compare(
         runs = _planned_runs(con, plan, each, split)
         name = _find_baseline(runs, baseline)
         scores = _problem_scores(con, [run for run in runs if run.update is not None], each, split, metric)
-        rows += _rows(each, runs, scores, name)
+        rows += _rows(each, runs, scores, _baseline_runs(runs, name, baseline_axes))
         excluded += [_excluded(each, split, run) for run in runs if run.run_id not in scores]
     rows = _adjusted(rows)
     return Comparison(plan, plan_hash, split, metric, name, tuple(rows), tuple(excluded))
@@ -128,6 +131,15 @@ def _find_baseline(runs: Sequence[_Run], baseline: str | None) -> str | None:
     raise CompareError(f"unknown baseline {baseline!r}{nearest(baseline, labels)}")
 
 
+def _baseline_runs(runs: Sequence[_Run], name: str | None, axes: str | None) -> list[_Run]:
+    """The runs to measure against; raises CompareError when the baseline has no cell at ``axes``."""
+    named = [run for run in runs if run.label == name]
+    found = [run for run in named if axes is None or run.axes == axes]
+    if named and not found:
+        raise CompareError(f"baseline {name!r} has no cell at {axes}{nearest(axes or '', [run.axes for run in named])}")
+    return found
+
+
 def _problem_scores(
     con: duckdb.DuckDBPyConnection, runs: Sequence[_Run], benchmark: str, split: str, metric: str
 ) -> dict[str, Problems]:
@@ -157,16 +169,19 @@ def _excluded(benchmark: str, split: str, run: _Run) -> ExcludedRun:
     return ExcludedRun(benchmark, run.label, run.seed, run.run_id, run.status, reason)
 
 
-def _rows(benchmark: str, runs: Sequence[_Run], scores: Mapping[str, Problems], baseline: str | None) -> list[Row]:
+def _rows(
+    benchmark: str, runs: Sequence[_Run], scores: Mapping[str, Problems], baselines: Sequence[_Run]
+) -> list[Row]:
     cells: dict[tuple[str, str], list[_Run]] = defaultdict(list)
     for run in runs:
         cells[run.cell].append(run)
-    baselines = [run for run in runs if run.label == baseline]
+    baseline_cells = {run.cell for run in baselines}
     rows = []
     for cell in cells.values():
         counted = [run for run in cell if run.run_id in scores]
         if counted:
-            rows.append(_row(benchmark, counted, len(cell), scores, baselines, is_baseline=cell[0].label == baseline))
+            is_baseline = cell[0].cell in baseline_cells
+            rows.append(_row(benchmark, counted, len(cell), scores, baselines, is_baseline=is_baseline))
     return rows
 
 
