@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,7 +20,7 @@ from evaluation.benchmarks.sciknoweval import is_held_out
 from tests.evaluation.benchmarks.data import folder, needs_files
 
 
-def lines(file: Path, entries: list[dict[str, object]]) -> None:
+def lines(file: Path, entries: Sequence[Mapping[str, Any]]) -> None:
     file.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
 
 

@@ -75,6 +75,7 @@ class StubLearner:
         self.hidden_size = WIDTH
         self.student = Recurrent(seed, dtype)
         self.parameters = sum(parameter.numel() for parameter in self.student.parameters())
+        self.trained_parameters = self.parameters
         self.models: dict[ViewWeights, Recurrent] = {}
         for place, kind in enumerate(weights):
             if isinstance(kind, StudentWeights):
