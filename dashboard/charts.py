@@ -129,7 +129,7 @@ def _channels(shown: Sequence[str], styles: Mapping[str, Look], *, as_lines: boo
     )
 
 
-def _as_svg(chart: Drawing) -> Drawing:
+def as_svg(chart: Drawing) -> Drawing:
     """Drawn as SVG whatever the number of marks, so that it can be saved as such."""
     return chart.properties(usermeta={"embedOptions": {"renderer": "svg"}})
 
@@ -164,7 +164,7 @@ def score_chart(rows: pd.DataFrame, seeds: pd.DataFrame, styles: Mapping[str, Lo
         ),
     ]
     chart = alt.layer(*layers).properties(height=alt.Step(ROW_HEIGHT))
-    return _as_svg(chart)
+    return as_svg(chart)
 
 
 def curve_chart(
@@ -210,7 +210,7 @@ def curve_chart(
         rule = alt.Chart(base).mark_rule(color=GREY, strokeDash=[4, 4])
         layers.append(rule.encode(y=alt.Y("mean:Q"), tooltip=_tooltip(MEAN_FIELDS[:2], number)))
     legend_rows = -(-len(shown) // legend_columns)
-    return _as_svg(alt.layer(*layers).properties(height=CURVE_HEIGHT + LEGEND_ROW_HEIGHT * legend_rows))
+    return as_svg(alt.layer(*layers).properties(height=CURVE_HEIGHT + LEGEND_ROW_HEIGHT * legend_rows))
 
 
 def trace_chart(points: pd.DataFrame, *, x: str, y_title: str, colour: str) -> Drawing:
@@ -225,7 +225,7 @@ def trace_chart(points: pd.DataFrame, *, x: str, y_title: str, colour: str) -> D
         )
     )
     chart = alt.layer(line, line.mark_point(color=colour, filled=True, size=18)).properties(height=TRACE_HEIGHT)
-    return _as_svg(chart)
+    return as_svg(chart)
 
 
 def _tooltip(fields: Sequence[tuple[str, str]], number: str) -> list[alt.Tooltip]:

@@ -22,6 +22,7 @@ class Entry:
 PAGES = {
     "overview": Entry("Overview", ":material/home:", "overview"),
     "leaderboard": Entry("Leaderboard", ":material/leaderboard:", "leaderboard"),
+    "ablations": Entry("Ablations", ":material/grid_on:", "ablations"),
     "curves": Entry("Curves", ":material/show_chart:", "curves"),
     "run": Entry("Run", ":material/science:", "run"),
     "sql": Entry("SQL", ":material/database:", "sql"),

@@ -52,11 +52,17 @@ def pick_evaluation(snapshot: Snapshot, plan: str, containers: tuple[Any, Any]) 
     if evaluated.empty:
         st.info(f"No run of “{plan}” has finished an evaluation yet. This page fills as evaluations end.")
         return None
-    splits = list(dict.fromkeys(evaluated["split"]))
-    default = "test" if "test" in splits else splits[0]
-    split = choices.pick("Split", "split", splits, default=default, container=containers[1])
+    split = pick_split(evaluated, containers[1])
     benchmarks = list(evaluated.loc[evaluated["split"] == split, "benchmark"])
     return choices.pick("Benchmark", "benchmark", benchmarks, container=containers[0]), split
+
+
+def pick_split(evaluated: pd.DataFrame, container: Any = st) -> str:
+    """A split of ``queries/evaluated.sql``: the test split unless there is none."""
+    splits = list(dict.fromkeys(evaluated["split"]))
+    return choices.pick(
+        "Split", "split", splits, default="test" if "test" in splits else splits[0], container=container
+    )
 
 
 def pick_metric(container: Any = st) -> str:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import streamlit as st
 from streamlit.components.v2 import component
@@ -29,12 +30,21 @@ def _save_button() -> Any:
     return component("stillroom_save_svg", html=BUTTON, css=STYLE, js=SCRIPT.read_text(encoding="utf-8"))
 
 
-def show(chart: Drawing, key: str, *, file_name: str, alt: str) -> None:
+def show(
+    chart: Drawing,
+    key: str,
+    *,
+    file_name: str,
+    alt: str,
+    on_select: Callable[[], None] | None = None,
+    width: Literal["stretch", "content"] = "stretch",
+) -> None:
     """Draw ``chart``; ``key`` is unique on the page, ``file_name`` (no ending) is what a saved chart is called.
 
-    ``alt`` says what the chart shows to those who cannot see it.
+    ``alt`` says what the chart shows to those who cannot see it. ``on_select`` is called after a click on a mark that
+    the chart lets select.
     """
     container = "chart-" + re.sub(r"[^a-z0-9]+", "-", key.lower())
     with st.container(key=container):
-        st.altair_chart(chart, key=key, alt=alt)
+        st.altair_chart(chart, key=key, alt=alt, on_select=on_select or "ignore", width=width)
     _save_button()(key=f"save {key}", data={"container": container, "fileName": file_name})

@@ -47,9 +47,12 @@ class Snapshot:
         """The rows of ``queries/<name>.sql``."""
         return _table(str(self.store), self.version, query_text(name), tuple(sorted(parameters.items())))
 
-    def comparison(self, plan: str, benchmark: str | None, split: str, baseline: str | None, metric: str) -> Comparison:
-        """The plan's table; raises CompareError where there is nothing to compare."""
-        return _comparison(str(self.store), self.version, plan, benchmark, split, baseline, metric)
+    def comparison(
+        self, plan: str, benchmark: str | None, split: str, baseline: str | None, metric: str, **more: Any
+    ) -> Comparison:
+        """The plan's table; ``more`` are further arguments of ``compare``. Raises CompareError if there is none."""
+        asked = {"benchmark": benchmark, "split": split, "baseline": baseline, "metric": metric, **more}
+        return _comparison(str(self.store), self.version, plan, tuple(sorted(asked.items())))
 
     def curves(self, plan: str, benchmark: str, split: str, metric: str) -> tuple[pd.DataFrame, pd.DataFrame]:
         """``learning_curves`` and the runs' own points behind them."""
@@ -89,11 +92,9 @@ def _table(store: str, version: Version, sql: str, parameters: tuple[tuple[str, 
 
 
 @st.cache_data(max_entries=CACHED_COMPARISONS, show_spinner=False)
-def _comparison(
-    store: str, version: Version, plan: str, benchmark: str | None, split: str, baseline: str | None, metric: str
-) -> Comparison:
+def _comparison(store: str, version: Version, plan: str, asked: tuple[tuple[str, Any], ...]) -> Comparison:
     with open_snapshot(Path(store)) as con:
-        return compare(con, plan=plan, benchmark=benchmark, split=split, baseline=baseline, metric=metric)
+        return compare(con, plan=plan, **dict(asked))
 
 
 @st.cache_data(max_entries=CACHED_COMPARISONS, show_spinner=False)
