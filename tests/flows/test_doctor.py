@@ -142,6 +142,7 @@ def test_benchmark_files(tmp_path: Path) -> None:
 
     for benchmark in BENCHMARKS.values():
         for name in benchmark.files:
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / name).touch()
     assert machine.benchmark_files(tmp_path).ok is True
 

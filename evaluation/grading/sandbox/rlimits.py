@@ -14,7 +14,8 @@ from pathlib import Path
 from evaluation.grading.sandbox.base import Limits, Outcome
 from evaluation.grading.sandbox.launch import NOBODY, limited, watch, with_marker
 
-_MARK = "STILLROOM_PROGRAM"
+MARK = "STILLROOM_PROGRAM"
+"""Environment variable whose value tells the processes of one program from all others."""
 _SWEEPS = 20
 """A tree under the limit on processes cannot outgrow so many rounds of killing all of it."""
 
@@ -39,20 +40,20 @@ class ResourceLimits:
             if os.getuid() == 0:
                 os.chown(folder, NOBODY, NOBODY)
                 program.chmod(0o644)
-            environment = {"PATH": os.defpath, "HOME": folder, "LC_ALL": "C.UTF-8", "PYTHONHASHSEED": "0", _MARK: mark}
+            environment = {"PATH": os.defpath, "HOME": folder, "LC_ALL": "C.UTF-8", "PYTHONHASHSEED": "0", MARK: mark}
             return watch(
                 limited([str(self.python), "-s", "-S", "-B", str(program)], limits),
                 stdin=stdin,
                 limits=limits,
                 environment=environment,
                 folder=folder,
-                end=lambda process: _kill_tree(process, mark),
+                end=lambda process: kill_tree(process, mark),
             )
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _kill_tree(process: subprocess.Popen[bytes], mark: str) -> None:
+def kill_tree(process: subprocess.Popen[bytes], mark: str) -> None:
     """Kills the process group, then whatever left it but carries the mark in its environment (Linux)."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
@@ -66,7 +67,7 @@ def _kill_tree(process: subprocess.Popen[bytes], mark: str) -> None:
 
 
 def _marked(mark: str) -> list[int]:
-    wanted, found = f"{_MARK}={mark}".encode(), []
+    wanted, found = f"{MARK}={mark}".encode(), []
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             if wanted in (folder / "environ").read_bytes().split(b"\0"):

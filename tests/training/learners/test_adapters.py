@@ -178,7 +178,9 @@ def test_only_the_adapter_learns_and_the_head_stays() -> None:
     assert learning == set(adapter_parameters(learner.student))
     learner.hidden(STUDENT, BATCH, grad=True).square().sum().backward()
     assert {name for name, p in learner.student.named_parameters() if p.grad is not None} == learning
-    assert learner.parameters == sum(p.numel() for p in small_model().parameters())
+    adapter = sum(p.numel() for p in learner.student.parameters() if p.requires_grad)
+    assert learner.trained_parameters == adapter
+    assert learner.parameters == sum(p.numel() for p in small_model().parameters()) + adapter
 
 
 # --- checkpoints -------------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from evaluation.grading.sandbox import Limits, Sandbox, SandboxUnavailableError,
 from evaluation.grading.sandbox.bubblewrap import Bubblewrap, find_executable
 from evaluation.grading.sandbox.launch import NOBODY, pythons
 from evaluation.grading.sandbox.rlimits import ResourceLimits
+from evaluation.grading.sandbox.sandlock import Sandlock, find_library
 
 QUICK = Limits(cpu_seconds=2, wall_seconds=10, memory_bytes=256 << 20)
 
@@ -53,7 +54,23 @@ def rlimits() -> Sandbox:
     return found
 
 
-@pytest.fixture(params=["bubblewrap", "rlimits"])
+@pytest.fixture(scope="module")
+def sandlock() -> Sandbox:
+    library = find_library()
+    if library is None:
+        pytest.skip("sandlock is for Linux")
+    found = _working(lambda python, prefix: Sandlock(library, python, prefix))
+    if found is None:
+        pytest.skip("this kernel has no Landlock that sandlock can use")
+    return found
+
+
+@pytest.fixture(params=["bubblewrap", "sandlock"])
+def isolating(request: pytest.FixtureRequest) -> Sandbox:
+    return request.getfixturevalue(request.param)
+
+
+@pytest.fixture(params=["bubblewrap", "sandlock", "rlimits"])
 def any_sandbox(request: pytest.FixtureRequest) -> Sandbox:
     return request.getfixturevalue(request.param)
 
@@ -173,65 +190,123 @@ def test_a_program_that_is_no_python_started_and_failed(any_sandbox: Sandbox) ->
 # --- what isolation adds -----------------------------------------------------------------------------------------
 
 
-def test_host_files_cannot_be_read(bubblewrap: Sandbox, tmp_path: Path) -> None:
+def test_host_files_cannot_be_read(isolating: Sandbox, tmp_path: Path) -> None:
     secret = tmp_path / "secret.txt"
     secret.write_text("xyzzy")
     tmp_path.chmod(0o755)
-    for file in ("/etc/passwd", "/etc/hostname", str(secret), str(Path(__file__))):
-        outcome = bubblewrap.run(f"print(open({file!r}).read())")
-        assert outcome.exit_code == 1 and b"FileNotFoundError" in outcome.stderr, file
+    for file in ("/etc/passwd", "/etc/machine-id", str(secret), str(Path(__file__)), f"/proc/{os.getpid()}/environ"):
+        here = Path(file).read_bytes()[:64] if os.path.exists(file) else b"nothing"
+        for source in (
+            f"print(open({file!r}).read())",
+            f"import os\nos.symlink({file!r}, 'l')\nprint(open('l').read())",
+        ):
+            outcome = isolating.run(source)
+            assert here not in outcome.stdout, file
+            assert outcome.exit_code == 1, file
 
 
-def test_other_processes_cannot_be_seen_or_signalled(bubblewrap: Sandbox) -> None:
+def test_other_processes_cannot_be_seen_or_signalled(isolating: Sandbox) -> None:
     mine = os.getpid()
     source = (
-        f"import os\nprint(os.path.exists('/proc/{mine}'), len([p for p in os.listdir('/proc') if p.isdigit()]) < 5)\n"
-        f"try:\n    os.kill({mine}, 0)\n    print('there')\nexcept ProcessLookupError:\n    print('none')\n"
+        "import os\n"
+        "def there(attempt):\n    try:\n        return attempt()\n    except OSError:\n        return False\n"
+        f"print(there(lambda: open('/proc/{mine}/status').read()), there(lambda: os.kill({mine}, 0)),"
+        f" there(lambda: os.kill({mine}, 9)), there(lambda: os.killpg({os.getpgid(0)}, 9)))\n"
     )
     assert mine > 10, "or the number could be one of the sandbox's own"
-    assert bubblewrap.run(source).stdout.split() == [b"False", b"True", b"none"]
+    assert isolating.run(source).stdout.split() == [b"False"] * 4
+
+
+def test_killing_the_parent_and_everything_else_harms_nobody_here(isolating: Sandbox) -> None:
+    source = "import os\nfor target in (os.getppid(), -1):\n    try: os.kill(target, 9)\n    except OSError: pass\n"
+    bystander = subprocess.Popen(["sleep", "60"], user=NOBODY if os.getuid() == 0 else None)
+    try:
+        isolating.run(source)
+        assert bystander.poll() is None
+    finally:
+        bystander.kill()
+        bystander.wait()
+
+
+def test_memory_of_other_processes_is_out_of_reach(isolating: Sandbox) -> None:
+    bystander = subprocess.Popen(["sleep", "60"], user=NOBODY if os.getuid() == 0 else None)
+    source = (
+        "import ctypes, os\nlibc = ctypes.CDLL(None, use_errno=True)\n"
+        f"print(libc.ptrace(16, {bystander.pid}, None, None))\n"
+        f"try:\n    open('/proc/{bystander.pid}/mem', 'rb').close()\n    print('in')\n"
+        "except OSError:\n    print('out')\n"
+    )
+    try:
+        assert isolating.run(source).stdout.split() in ([b"-1", b"out"], [])  # [] where ptrace ends the program
+    finally:
+        bystander.kill()
+        bystander.wait()
 
 
 def test_the_environment_of_visible_processes_holds_no_secret(
-    bubblewrap: Sandbox, monkeypatch: pytest.MonkeyPatch
+    isolating: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("STILLROOM_SECRET", "xyzzy")
     source = (
-        "import os\nseen = b''\n"
-        "for p in os.listdir('/proc'):\n"
-        "    if p.isdigit():\n"
-        "        try: seen += open(f'/proc/{p}/environ', 'rb').read()\n"
-        "        except OSError: pass\n"
+        "import os\nseen = repr(os.environ).encode()\n"
+        "try: places = os.listdir('/proc')\nexcept OSError: places = [str(os.getppid()), 'self', '1']\n"
+        "for p in places:\n"
+        "    try: seen += open(f'/proc/{p}/environ', 'rb').read()\n"
+        "    except OSError: pass\n"
         "print(b'PATH' in seen, b'xyzzy' in seen)\n"
     )
-    assert bubblewrap.run(source).stdout == b"True False\n"
+    assert isolating.run(source).stdout == b"True False\n"
 
 
-def test_the_network_is_out_of_reach(bubblewrap: Sandbox) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        server.settimeout(0)
+def test_the_network_is_out_of_reach(isolating: Sandbox) -> None:
+    name = f"stillroom-test-{os.getpid()}"
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as datagrams,
+        socket.socket(socket.AF_UNIX) as abstract,
+    ):
+        datagrams.bind(("127.0.0.1", 0))
+        abstract.bind("\0" + name)
+        abstract.listen()
+        for listener in (server, datagrams, abstract):
+            listener.settimeout(0)
         source = (
-            f"import socket\nsocket.create_connection(('127.0.0.1', {server.getsockname()[1]}), timeout=5)\nprint('in')"
+            "import socket\ndef tried(attempt):\n    try:\n        attempt()\n    except OSError as error:\n"
+            "        print(type(error).__name__)\n"
+            f"tried(lambda: socket.create_connection(('127.0.0.1', {server.getsockname()[1]}), timeout=5))\n"
+            "tried(lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', "
+            f"('127.0.0.1', {datagrams.getsockname()[1]})))\n"
+            f"tried(lambda: socket.socket(socket.AF_UNIX).connect(chr(0) + {name!r}))\n"
         )
-        outcome = bubblewrap.run(source)
-        assert outcome.exit_code == 1 and outcome.stdout == b""
+        isolating.run(source)
+        for listener in (server, abstract):
+            with pytest.raises(BlockingIOError):
+                listener.accept()
         with pytest.raises(BlockingIOError):
-            server.accept()
+            datagrams.recv(1)
 
 
-@pytest.mark.parametrize("place", ["/usr/evil", "/evil", "/program.py", "/proc/sys/kernel/hostname"])
-def test_nothing_outside_the_scratch_folder_can_be_written(bubblewrap: Sandbox, place: str) -> None:
-    outcome = bubblewrap.run(f"open({place!r}, 'w').write('x')\nprint('written')")
-    assert outcome.exit_code == 1 and outcome.stdout == b""
+@pytest.mark.parametrize("place", ["/usr/evil", "/evil", "/program.py", "/proc/sys/kernel/hostname", "/dev/evil"])
+def test_nothing_outside_the_scratch_folder_can_be_written(isolating: Sandbox, place: str) -> None:
+    isolating.run(f"open({place!r}, 'w').write('x')\nprint('written')")
+    assert not os.path.exists(place) or place.startswith("/proc")
+    if place.startswith("/proc"):
+        assert Path(place).read_text().strip() != "x"
 
 
-def test_privileges_cannot_be_won_back(bubblewrap: Sandbox) -> None:
+def test_what_it_writes_to_tmp_is_not_here(isolating: Sandbox) -> None:
+    name = f"/tmp/stillroom-evil-{os.getpid()}"
+    isolating.run(f"open({name!r}, 'w').write('x')")
+    assert not os.path.exists(name)
+
+
+def test_privileges_cannot_be_won_back(isolating: Sandbox) -> None:
     source = (
         "import ctypes, os\nlibc = ctypes.CDLL(None, use_errno=True)\n"
         "print(libc.unshare(0x10000000), libc.mount(b'none', b'/tmp', b'tmpfs', 0, None))\n"
         "try:\n    os.setuid(0)\n    print('root')\nexcept OSError:\n    print('no')\n"
     )
-    outcome = bubblewrap.run(source)
+    outcome = isolating.run(source)
     if outcome.stdout.split()[:1] == [b"0"]:
         pytest.skip("this bubblewrap is too old to forbid nested namespaces")
     assert outcome.stdout.split() == [b"-1", b"-1", b"no"]
@@ -241,21 +316,22 @@ def test_privileges_cannot_be_won_back(bubblewrap: Sandbox) -> None:
 
 
 @pytest.fixture
-def no_bubblewrap(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def nothing_isolates(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(choice, "find_executable", lambda: None)
+    monkeypatch.setattr(choice, "find_library", lambda: None)
     monkeypatch.delenv(choice.ALLOW_UNSAFE, raising=False)
     find_sandbox.cache_clear()
     yield
     find_sandbox.cache_clear()
 
 
-def test_without_a_sandbox_it_fails_closed_and_says_what_to_install(no_bubblewrap: None) -> None:
+def test_without_a_sandbox_it_fails_closed_and_says_what_to_install(nothing_isolates: None) -> None:
     with pytest.raises(SandboxUnavailableError, match="apt-get install -y bubblewrap"):
         find_sandbox()
 
 
 def test_unsafe_running_needs_an_explicit_word(
-    no_bubblewrap: None, rlimits: Sandbox, monkeypatch: pytest.MonkeyPatch
+    nothing_isolates: None, rlimits: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     allowed = find_sandbox(allow_unsafe=True)
     assert not allowed.isolates
@@ -271,6 +347,7 @@ def test_a_broken_bubblewrap_is_not_chosen(tmp_path: Path, monkeypatch: pytest.M
     broken.chmod(0o755)
     tmp_path.chmod(0o755)
     monkeypatch.setattr(choice, "find_executable", lambda: str(broken))
+    monkeypatch.setattr(choice, "find_library", lambda: None)
     find_sandbox.cache_clear()
     with pytest.raises(SandboxUnavailableError, match=r"bubblewrap \("):
         find_sandbox(allow_unsafe=False)
@@ -280,6 +357,21 @@ def test_a_broken_bubblewrap_is_not_chosen(tmp_path: Path, monkeypatch: pytest.M
 def test_the_working_one_is_chosen(bubblewrap: Sandbox) -> None:
     find_sandbox.cache_clear()
     assert find_sandbox().isolates and find_sandbox().name.startswith("bubblewrap")
+
+
+def test_sandlock_is_next(sandlock: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choice, "find_executable", lambda: None)
+    find_sandbox.cache_clear()
+    assert find_sandbox().isolates and find_sandbox().name.startswith("sandlock")
+    find_sandbox.cache_clear()
+
+
+def test_one_that_says_it_isolates_and_does_not_is_found_out(rlimits: Sandbox) -> None:
+    class Pretends:
+        name, isolates, run = "pretends", True, staticmethod(rlimits.run)
+
+    reason = choice._fault(Pretends())
+    assert reason is not None and ("got through" in reason or "could write" in reason)
 
 
 def test_several_threads_may_run_programs(any_sandbox: Sandbox) -> None:
