@@ -103,7 +103,7 @@ def matrix(comparison: Comparison, cells: pd.DataFrame, grid: Grid) -> pd.DataFr
 
     Columns: row, column, name and benchmark (of the cell that is there), kind ("delta", "baseline", "score" for a cell
     without a difference, "missing"), delta, low, high, mean, mean_interval (text), p_holm, significant, n_seeds,
-    n_planned, n_problems, n_paired_problems, text, detail and n (what the place says), note (why, in words) and run_ids.
+    n_planned, n_problems, n_paired_problems, text, detail and n (what the place says), note (why, in words), run_ids.
     Scores and differences are in percent and points. A place that several cells share raises ValueError.
     """
     names = cell_names(zip(cells["label"], cells["axes"], strict=True))

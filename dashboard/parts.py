@@ -9,7 +9,7 @@ from typing import Any, cast
 import pandas as pd
 import streamlit as st
 
-from dashboard import choices, frames
+from dashboard import choices, frames, health
 from dashboard.charts import Look, looks
 from dashboard.reading import Snapshot
 from evaluation.results.plans import METRICS
@@ -35,6 +35,12 @@ def current() -> Snapshot:
 def utc_now() -> datetime:
     """Now in UTC without a zone, as the store keeps times."""
     return datetime.now(UTC).replace(tzinfo=None)
+
+
+def health_flags(snapshot: Snapshot) -> pd.DataFrame:
+    """What needs a look, over all runs: the rows of ``health.health``."""
+    signs = snapshot.table("training_signs", **health.PARAMETERS)
+    return health.health(snapshot.table("runs"), signs, snapshot.table("score_signs"), utc_now())
 
 
 def pick_plan(snapshot: Snapshot, container: Any = st) -> str | None:

@@ -10,6 +10,7 @@ from evaluation.problems import Problem
 from training.accounting import TIMES, Account
 from training.controllers import Observed
 from training.draws import Drawn, DrawProblems, Group, draw, renumbered, with_critiques
+from training.leaks import leak_metrics
 from training.learners.hf import half_life
 from training.method import EmaWeights, Method
 from training.phases import PhaseResult, SamplerGap, run_phase
@@ -54,7 +55,8 @@ def run_update(
     ``kept/<term>`` (share of the rows that take part), ``grad_norm`` before clipping and ``learning_rate`` of the first
     phase that ran (for methods of several phases also ``grad_norm/<phase>``, ``learning_rate/<phase>``),
     ``optimiser_steps/<phase>`` where a batch serves several, ``controller/<name>/<output>`` as this update used it,
-    ``shift/<term>`` and ``margin/<term>`` of preferences, the rollout metrics, those of ``draws.draw``,
+    ``shift/<term>`` and ``margin/<term>`` of preferences, the rollout metrics, those of ``draws.draw``, those of
+    ``leaks.leak_metrics``,
     ``sampler_logprob_gap`` (mean absolute difference of the sampler's and the learner's log-probability of the drawn
     tokens, where both are of one view at one temperature), ``half_life/<view>`` in updates of averaged views, and
     seconds ``t_generate``, ``t_verify``, ``t_teacher``, ``t_train``, ``t_sync``.
@@ -83,15 +85,16 @@ def run_update(
     wall = time.perf_counter() - began
     account.cost["wall_seconds"] = wall
     account.cost["gpu_seconds"] = wall if account.device.type == "cuda" else 0.0
+    contexts = _contexts([stream for phase in results.values() for stream in phase.streams], update, drawn)
     metrics = {
         **_phase_metrics(results, account, several=len(method.phases) > 1),
         **controllers,
         **(rollout_metrics(drawn.rollouts) if drawn.rollouts else {}),
         **drawn.metrics,
         **_half_lives(trainer.method),
+        **_leaks(trainer, method, drawn, contexts),
         **{name: account.seconds[name] for name in TIMES},
     }
-    contexts = _contexts([stream for phase in results.values() for stream in phase.streams], update, drawn)
     return UpdateResult(update, drawn.problems, drawn.rollouts, contexts, metrics, dict(account.cost))
 
 
@@ -180,3 +183,15 @@ def _contexts(streams: Sequence[Stream], update: int, drawn: Drawn) -> list[dict
                     if when == update and context is not None and context.text is not None:
                         texts[place][name] = context.text
     return texts
+
+
+def _leaks(trainer: Trainer, method: Method, drawn: Drawn, contexts: list[dict[str, str]]) -> dict[str, float]:
+    """The rollout's own view may see what it was drawn with; every other context is kept from it."""
+    hidden = [{view: text for view, text in seen.items() if view != method.rollout_view} for seen in contexts]
+    texts = {ids: trainer.renderer.decode(ids) for ids in {rollout.prompt_ids for rollout in drawn.rollouts}}
+    failed = [
+        rollout.grade is not None and rollout.grade.verdict == "fail" and not rollout.truncated
+        for rollout in drawn.rollouts
+    ]
+    prompts = [texts[rollout.prompt_ids] for rollout in drawn.rollouts]
+    return leak_metrics(prompts, [rollout.text for rollout in drawn.rollouts], failed, hidden)

@@ -161,7 +161,7 @@ def _caption(view: View, comparison: Comparison, places: pd.DataFrame) -> str:
         )
         against = (
             f"Difference to {plain(view.baseline)} ({plain(score) or 'no result'}) in points, on the same problems and "
-            f"seeds, with its {comparison.confidence:.0%} interval from three seeds on. Blue is above it, orange below. "
+            f"seeds, with its {comparison.confidence:.0%} interval from three seeds on. Blue: above it, orange: below. "
             f"\\* adjusted p (Holm, all tests of this matrix) below {SIGNIFICANT}."
         )
     fixed = ", ".join(f"{name.rpartition('.')[2]} = {value}" for name, value in view.grid.fixed.items())
@@ -169,7 +169,7 @@ def _caption(view: View, comparison: Comparison, places: pd.DataFrame) -> str:
     if fixed:
         text += f" Here {plain(fixed)}."
     missing = places[(places["kind"] == "missing") & (places["name"] != "")]
-    gaps = int(((places["kind"] == "missing") & (places["name"] == "")).sum())
+    gaps = ((places["kind"] == "missing") & (places["name"] == "")).sum()
     if len(missing):
         listed = "; ".join(f"{p['name']} on {p['benchmark']}: {p['note']}" for p in frames.records(missing))
         text += f" Dashed, without a result: {plain(listed)}."

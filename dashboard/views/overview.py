@@ -39,8 +39,7 @@ def page() -> None:
         return
     _figures(plans, runs)
     _running(runs)
-    signs = snapshot.table("training_signs", share=health.ENDS_SHARE)
-    _health(health.health(runs, signs, parts.utc_now()))
+    _health(parts.health_flags(snapshot))
     _plans(plans)
     _runs(plans, runs)
 
@@ -77,8 +76,15 @@ def _health(flags: pd.DataFrame) -> None:
     if flags.empty:
         st.caption("Nothing.")
     else:
-        _run_table(flags, ("open", "label", "seed", "what", "detail"), "health")
-    st.caption(health.RULES)
+        left, right = st.columns([1, 3], vertical_alignment="bottom")
+        counts = flags["what"].value_counts()
+        kinds = {ALL: f"all ({len(flags)})"} | {what: f"{what} ({n})" for what, n in counts.items()}
+        what = choices.pick("What", "flag", list(kinds), show=kinds.__getitem__, container=left)
+        shown = flags if what == ALL else flags[flags["what"] == what]
+        right.caption(f"{len(shown)} of {len(flags)} reasons, in {shown['run_id'].nunique()} runs.")
+        _run_table(shown, ("open", "label", "seed", "what", "detail"), "health")
+    with st.expander("What is pointed out, and by which rule"):
+        st.table(health.table().set_index("pointed out"))
 
 
 def _plans(plans: pd.DataFrame) -> None:
