@@ -165,7 +165,7 @@ def _score_reasons(run: Mapping[str, Any], scores: Iterable[Mapping[str, Any]]) 
 
 def _below(value: float, error: float, other: float, other_error: float) -> bool:
     """False where anything is unknown (NaN)."""
-    return bool(other - value > ERRORS * hypot(error, other_error))
+    return other - value > ERRORS * hypot(error, other_error)
 
 
 def _training_reasons(run: Mapping[str, Any]) -> Iterable[Reason]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 FEWEST_CHARACTERS = 12
-"""Shorter contexts (a bare answer) stand in other texts by chance and are not looked for; white space is not counted."""
+"""Shorter contexts (a bare answer) stand in other texts by chance and are not looked for. Spaces do not count."""
 
 
 def leak_metrics(

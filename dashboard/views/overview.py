@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pandas as pd
 import streamlit as st
 
@@ -77,8 +79,8 @@ def _health(flags: pd.DataFrame) -> None:
         st.caption("Nothing.")
     else:
         left, right = st.columns([1, 3], vertical_alignment="bottom")
-        counts = flags["what"].value_counts()
-        kinds = {ALL: f"all ({len(flags)})"} | {what: f"{what} ({n})" for what, n in counts.items()}
+        counts = Counter(flags["what"])
+        kinds = {ALL: f"all ({len(flags)})"} | {what: f"{what} ({n})" for what, n in counts.most_common()}
         what = choices.pick("What", "flag", list(kinds), show=kinds.__getitem__, container=left)
         shown = flags if what == ALL else flags[flags["what"] == what]
         right.caption(f"{len(shown)} of {len(flags)} reasons, in {shown['run_id'].nunique()} runs.")
