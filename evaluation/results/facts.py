@@ -23,6 +23,8 @@ TABLES = {
     "answer": "answers",
     "grade": "grades",
     "evaluation": "evaluations",
+    "mark": "marks",
+    "trace": "traces",
 }
 """The table of each kind. The metrics of a step go to ``steps`` besides, one row each."""
 

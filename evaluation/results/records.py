@@ -227,6 +227,73 @@ class EvaluationRecord:
         return f"{self.update}/{self.benchmark}/{self.split}"
 
 
+@dataclass(frozen=True, slots=True)
+class TraceRecord:
+    """One answer looked at token by token; the values are a row of a file (``evaluation.results.traces``)."""
+
+    kind: ClassVar[str] = "trace"
+    run_id: str
+    source: str
+    """"evaluation": an answer of the evaluation after ``update``; "training": a rollout of update ``update``."""
+    update: int
+    benchmark: str
+    split: str
+    problem_id: str
+    sample_index: int
+    """Which of the evaluation's answers to the problem, or the rollout's place in its update."""
+    sample_file: str
+    sample_row: int
+    tokens: int
+    verdict: str
+    score: float | None
+    student_update: int
+    """Updates behind the weights that look."""
+    term: str | None
+    """The method's term that has the teacher; None without a teacher, as are all of the teacher's fields."""
+    divergence: str | None
+    """Name of the term's divergence."""
+    mean_divergence: float | None
+    """Mean over the tokens that take part."""
+    mean_forward_kl: float | None
+    mean_entropy: float
+    """The student's."""
+    teacher: str | None
+    """Whose weights the teacher has."""
+    context: str
+    """Kind of the teacher's context; "none" where no teacher looked."""
+    note: str | None
+    """Why no teacher looked."""
+    seconds: float
+    """What the trace took; in no cost of the run."""
+
+    @property
+    def key(self) -> str:
+        return f"{self.source}/{self.update}/{self.benchmark}/{self.split}/{self.problem_id}/{self.sample_index}"
+
+
+MARKS = ("tag", "note", "archive")
+"""What a person may say of a run."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunMark:
+    """A tag, a note or the archiving of a run, set or taken back; of one mark and value the line written last holds."""
+
+    kind: ClassVar[str] = "mark"
+    run_id: str
+    mark: str
+    """One of MARKS."""
+    value: str
+    """The tag or the note's text; empty for archive."""
+    is_set: bool
+    author: str | None
+    at: float
+
+    @property
+    def key(self) -> str:
+        return f"{self.mark}/{self.value}"
+
+
 Record = (
     RunRecord
     | PlanCell
@@ -237,4 +304,6 @@ Record = (
     | AnswerRecord
     | GradeRecord
     | EvaluationRecord
+    | TraceRecord
+    | RunMark
 )

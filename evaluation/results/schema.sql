@@ -189,6 +189,50 @@ CREATE TABLE evaluations (
     superseded BOOLEAN NOT NULL DEFAULT false
 );
 
+CREATE TABLE traces (
+    run_id VARCHAR NOT NULL,
+    source VARCHAR NOT NULL,
+    update BIGINT NOT NULL,
+    benchmark VARCHAR NOT NULL,
+    split VARCHAR NOT NULL,
+    problem_id VARCHAR NOT NULL,
+    sample_index BIGINT NOT NULL,
+    sample_file VARCHAR NOT NULL,
+    sample_row BIGINT NOT NULL,
+    tokens BIGINT NOT NULL,
+    verdict VARCHAR NOT NULL,
+    score DOUBLE,
+    student_update BIGINT NOT NULL,
+    term VARCHAR,
+    divergence VARCHAR,
+    mean_divergence DOUBLE,
+    mean_forward_kl DOUBLE,
+    mean_entropy DOUBLE,
+    teacher VARCHAR,
+    context VARCHAR NOT NULL,
+    note VARCHAR,
+    seconds DOUBLE,
+    attempt INTEGER NOT NULL,
+    writer VARCHAR NOT NULL,
+    seq BIGINT NOT NULL,
+    written_at TIMESTAMP NOT NULL,
+    superseded BOOLEAN NOT NULL DEFAULT false
+);
+
+CREATE TABLE marks (
+    run_id VARCHAR NOT NULL,
+    mark VARCHAR NOT NULL,
+    value VARCHAR NOT NULL,
+    is_set BOOLEAN NOT NULL,
+    author VARCHAR,
+    happened_at TIMESTAMP NOT NULL,
+    attempt INTEGER NOT NULL,
+    writer VARCHAR NOT NULL,
+    seq BIGINT NOT NULL,
+    written_at TIMESTAMP NOT NULL,
+    superseded BOOLEAN NOT NULL DEFAULT false
+);
+
 -- One row a spool file: how far it has been read. Changed in the same transaction as the facts read from it.
 CREATE TABLE ledger (
     file VARCHAR NOT NULL,

@@ -20,6 +20,8 @@ KEYS = {
     "answers": "run_id, answer_key",
     "grades": "run_id, answer_key, grader, version",
     "evaluations": "run_id, update, benchmark, split",
+    "marks": "run_id, mark, value",
+    "traces": "run_id, source, update, benchmark, split, problem_id, sample_index",
 }
 """What identifies a fact of each table."""
 

@@ -39,6 +39,23 @@ SELECT * EXCLUDE (superseded) FROM grades WHERE NOT superseded;
 CREATE OR REPLACE VIEW latest_evaluations AS
 SELECT * EXCLUDE (superseded) FROM evaluations WHERE NOT superseded;
 
+CREATE OR REPLACE VIEW latest_traces AS
+SELECT * EXCLUDE (superseded) FROM traces WHERE NOT superseded;
+
+CREATE OR REPLACE VIEW latest_marks AS
+SELECT * EXCLUDE (superseded) FROM marks WHERE NOT superseded;
+
+-- What people said of each run, as it stands.
+CREATE OR REPLACE VIEW run_marks AS
+SELECT
+    r.run_id,
+    coalesce(list(m.value ORDER BY m.value) FILTER (m.mark = 'tag'), []) AS tags,
+    coalesce(list(m.value ORDER BY m.happened_at, m.value) FILTER (m.mark = 'note'), []) AS notes,
+    coalesce(bool_or(m.mark = 'archive'), false) AS is_archived
+FROM latest_runs r
+LEFT JOIN (SELECT * FROM latest_marks WHERE is_set) m USING (run_id)
+GROUP BY r.run_id;
+
 CREATE OR REPLACE VIEW processes AS
 SELECT run_id, role, host, pid, writer, kinds, lines, bad_lines, first_at, last_at
 FROM ledger;
@@ -237,7 +254,7 @@ WITH steps_done AS (
         count(DISTINCT (host, pid)) AS processes,
         sum(bad_lines)::BIGINT AS bad_lines,
         max(last_at) AS last_activity
-    FROM ledger GROUP BY run_id
+    FROM ledger WHERE role IS DISTINCT FROM 'user' GROUP BY run_id  -- a tag is no activity of the run
 ), graded AS (
     SELECT run_id, sum(n_answers)::BIGINT AS answers, sum(n_unscored)::BIGINT AS unscored FROM scores GROUP BY run_id
 )
@@ -329,6 +346,10 @@ SELECT
     r.plan, r.label, r.is_control, r.method, r.model, r.seed, c.run_id, c.benchmark, c.split, c.update,
     CASE WHEN c.update = 0 THEN coalesce(c.rollout_tokens, 0) ELSE c.rollout_tokens END AS rollout_tokens,
     CASE WHEN c.update = 0 THEN coalesce(c.teacher_tokens, 0) ELSE c.teacher_tokens END AS teacher_tokens,
+    CASE WHEN c.update = 0 OR c.rollout_tokens IS NOT NULL
+        THEN coalesce(c.rollout_tokens, 0) + coalesce(c.reference_tokens, 0) + coalesce(c.teacher_tokens, 0)
+            + coalesce(c.auxiliary_tokens, 0)
+    END AS total_tokens,
     CASE WHEN c.update = 0 THEN coalesce(c.trained_tokens, 0) ELSE c.trained_tokens END AS trained_tokens,
     CASE WHEN c.update = 0 THEN coalesce(c.wall_seconds, 0) ELSE c.wall_seconds END AS wall_seconds,
     CASE WHEN c.update = 0 THEN coalesce(c.gpu_seconds, 0) ELSE c.gpu_seconds END AS gpu_seconds,
@@ -345,7 +366,10 @@ JOIN run_labels r USING (run_id);
 CREATE OR REPLACE VIEW metric_curves AS
 SELECT
     s.run_id, s.name, s.update, s.value,
-    c.rollout_tokens, c.teacher_tokens, c.trained_tokens, c.flop, c.wall_seconds, c.gpu_seconds
+    c.rollout_tokens, c.teacher_tokens, c.trained_tokens,
+    c.rollout_tokens + coalesce(c.reference_tokens, 0) + coalesce(c.teacher_tokens, 0) + coalesce(c.auxiliary_tokens, 0)
+        AS total_tokens,
+    c.flop, c.wall_seconds, c.gpu_seconds
 FROM latest_steps s
 JOIN latest_step_costs c USING (run_id, update);
 

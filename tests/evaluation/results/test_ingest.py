@@ -12,12 +12,21 @@ import pytest
 
 from evaluation.results import spool as spool_module
 from evaluation.results.ingest import ingest, rebuild
-from evaluation.results.records import GradeRecord, RunEvent, StepRecord
+from evaluation.results.records import GradeRecord, RunEvent, RunMark, StepRecord
 from evaluation.results.settle import KEYS, STORED
 from evaluation.results.snapshot import NoSnapshotError, open_snapshot, publish
 from evaluation.results.spool import Spool
 from evaluation.results.store import Store, StoreBusyError, StoreDamagedError
-from tests.evaluation.results.factory import Cell, Study, run_id, write_base, write_run, write_study
+from tests.evaluation.results.factory import (
+    START,
+    Cell,
+    Study,
+    base_run_id,
+    run_id,
+    write_base,
+    write_run,
+    write_study,
+)
 
 
 def rows(store: Path, sql: str) -> list[tuple]:
@@ -298,6 +307,8 @@ def test_rebuild_equals_what_came_bit_by_bit(tmp_path: Path) -> None:
             write_run(tmp_path, study, cell, seed, updates=10)
             ingest(tmp_path)
             write_run(tmp_path, study, cell, seed, attempt=2)
+    with Spool(tmp_path / "runs" / base_run_id(study), role="user", attempt=1) as spool:
+        spool.append(RunMark(base_run_id(study), "tag", "kept", True, "somebody", START))
     spool_file(tmp_path).write_bytes(b"bad\n")
     ingest(tmp_path)
     tables = [*KEYS, "steps", "quarantine", *STORED]
