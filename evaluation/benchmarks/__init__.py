@@ -12,7 +12,10 @@ from evaluation.benchmarks.chain import CHAIN
 from evaluation.benchmarks.gsm8k import GSM8K
 from evaluation.benchmarks.gym_families import REASONING_GYM
 from evaluation.benchmarks.hmmt25 import HMMT25
+from evaluation.benchmarks.humaneval import HUMANEVAL, HUMANEVAL_PLUS
+from evaluation.benchmarks.livecodebench import LIVECODEBENCH_V5, LIVECODEBENCH_V6
 from evaluation.benchmarks.math500 import MATH500
+from evaluation.benchmarks.mbpp import MBPP, MBPP_PLUS
 from evaluation.benchmarks.minerva import MINERVA
 from evaluation.benchmarks.sciknoweval import (
     SCIKNOWEVAL_BIOLOGY,
@@ -38,6 +41,12 @@ _ALL = (
     SCIKNOWEVAL_CHEMISTRY,
     SCIKNOWEVAL_MATERIAL,
     SCIKNOWEVAL_PHYSICS,
+    HUMANEVAL,
+    HUMANEVAL_PLUS,
+    MBPP,
+    MBPP_PLUS,
+    LIVECODEBENCH_V5,
+    LIVECODEBENCH_V6,
     TOOLALPACA,
     BFCL,
     *REASONING_GYM,

@@ -72,7 +72,7 @@ def _benchmark(subject: str, published: tuple[Score, ...]) -> Benchmark:
         kind="science",
         get=get,
         grading="exactly one letter in the last <answer>…</answer>; lenient: \\boxed{B}, answer is (B), a letter alone",
-        protocol=SamplingProtocol(samples=16, temperature=1.0, top_p=1.0, source=PAPER),
+        protocol=SamplingProtocol(samples=16, temperature=0.6, top_p=0.95, source=PAPER),
         published=published,
     )
 

@@ -108,7 +108,7 @@ TOOLALPACA = Benchmark(
     kind="tools",
     get=GET,
     grading="the same actions with equal arguments, in any order; lenient: numbers as text, any case",
-    protocol=SamplingProtocol(samples=16, temperature=1.0, top_p=1.0, source="2601.20802"),
+    protocol=SamplingProtocol(samples=16, temperature=0.6, top_p=0.95, source="2601.20802"),
     published=(
         Score("Qwen3-8B", "avg@16", 57.5, "2601.20802"),
         Score("Qwen3-8B + GRPO", "best avg@16 in 5 h", 67.7, "2601.20802"),

@@ -1,0 +1,92 @@
+"""Code answers graded by tests that are data, with a report in the manner of a coding site.
+
+What the report may tell of a test that fails is a setting: by default everything of public tests and nothing but the
+kind of failure of hidden ones, so that feedback used as privileged context cannot leak what is being measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from evaluation.grading.extraction import fenced_code
+from evaluation.grading.program_runs import Failure, SandboxFailedError, first_failure
+from evaluation.grading.program_tests import CallTest, StdinTest, read_tests
+from evaluation.grading.sandbox import Limits, Sandbox, find_sandbox
+from evaluation.problems import Grade, Problem, Verdict
+
+VERSION = "1"
+LONGEST_PART = 500
+"""Characters of an input or output in a report."""
+
+Shown = Literal["nothing", "verdict", "public", "everything"]
+"""What a report tells: nothing; the kind of failure; also a failed public test; also a failed hidden one."""
+
+
+def grade_by_tests(
+    problem: Problem,
+    text: str,
+    *,
+    shown: Shown = "public",
+    sandbox: Sandbox | None = None,
+    limits: Limits | None = None,
+) -> Grade:
+    """Passes iff the last Python code block of ``text`` passes every test of ``problem`` (see ``program_tests``).
+
+    Public tests come first and the first failure ends the run. Lenient: the same with the whole text as the program
+    where there is no code block. A program that fails, ends early, or exceeds a limit is a wrong answer; a sandbox that
+    does not start is ``not_scored``. Raises SandboxUnavailableError, and ValueError for tests that cannot be read.
+    """
+    tests, code = read_tests(problem), fenced_code(text)
+    verdict: Verdict = "not_scored"
+    feedback, error = None, None
+    try:
+        failure = first_failure(
+            code if code is not None else text, tests, sandbox or find_sandbox(), limits or Limits()
+        )
+        verdict = "pass" if failure is None else "fail"
+        feedback = None if failure is None else report(tests, failure, shown)
+    except SandboxFailedError as reason:
+        error = f"the sandbox failed: {reason}"
+    lenient = verdict
+    if code is None:
+        verdict, feedback, error = "fail", "no Python code block", None
+    return Grade(
+        verdict=verdict,
+        score=None if verdict == "not_scored" else float(verdict == "pass"),
+        grader="code_tests",
+        version=VERSION,
+        extracted=code,
+        feedback=feedback,
+        error=error,
+        well_formed=code is not None,
+        lenient=lenient,
+    )
+
+
+def report(tests: Sequence[CallTest | StdinTest], failure: Failure, shown: Shown) -> str | None:
+    """What to say of the first failed test, no more than ``shown`` allows."""
+    if shown == "nothing":
+        return None
+    test = tests[failure.index]
+    public = [test for test in tests if test.public]
+    kind = _kind(failure)
+    if shown == "verdict" or (shown == "public" and not test.public):
+        passed = f" The {len(public)} examples pass." if public and not test.public else ""
+        return f"{kind} on {'an example' if test.public else 'a hidden test'}.{passed}"
+    place = f"example {failure.index + 1} of {len(public)}" if test.public else f"hidden test {failure.index + 1}"
+    given = test.arguments if isinstance(test, CallTest) else test.given
+    lines = [f"{kind} on {place}.", f"Input: {_cut(given)}"]
+    lines.append(f"Output: {_cut(failure.found)}" if failure.error is None else _cut(failure.found))
+    return "\n".join([*lines, f"Expected: {_cut(test.expected)}"])
+
+
+def _kind(failure: Failure) -> str:
+    if failure.error is None:
+        return "Wrong answer"
+    return failure.error if failure.error.endswith("exceeded") else "Runtime error"
+
+
+def _cut(text: str) -> str:
+    text = text.strip()
+    return text if len(text) <= LONGEST_PART else text[:LONGEST_PART] + " …"
