@@ -130,8 +130,8 @@ def test_equality_of_values(expected: object, found: object, equal: bool) -> Non
     ("expected", "found", "equal"),
     [
         ("1 2\n3\n", "1 2 \n3", True), ("1", "1.0", True), ("1.10", "1.1", True), ("1", "1.0000001", False),
-        ("a b", "a  b", True), ("a\nb", "a b", False), ("1\n", "\n1\n\n", True), ("", "\n", True), ("YES", "yes", False),
-        ("1 2", "1", False),
+        ("a b", "a  b", True), ("a\nb", "a b", False), ("1\n", "\n1\n\n", True), ("", "\n", True), 
+        ("1 2", "1", False), ("YES", "yes", False),
     ],
 )  # fmt: skip
 def test_equality_of_outputs(expected: str, found: str, equal: bool) -> None:
