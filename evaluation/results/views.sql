@@ -176,17 +176,19 @@ JOIN (
 GROUP BY run_id, update, benchmark, split, k;
 
 -- The answer given most often, ties broken at random: right answers are one answer however written, wrong ones are
--- told apart by what was read, and answers from which nothing was read do not vote.
+-- told apart by what was read, and answers from which nothing was read do not vote. A problem on which nobody votes is
+-- not answered and counts 0.
 CREATE OR REPLACE VIEW majority AS
 SELECT
     run_id, update, benchmark, split,
-    avg(score) AS maj_at_n, count(score) AS n_problems, count(*) - count(score) AS n_without_votes, max(n) AS n
+    avg(score) AS maj_at_n, count(*) AS n_problems, count(*) FILTER (most = 0) AS n_without_votes, max(n) AS n
 FROM (
     SELECT
-        run_id, update, benchmark, split, problem_id, sum(votes + silent)::BIGINT AS n,
+        run_id, update, benchmark, split, problem_id, sum(votes + silent)::BIGINT AS n, max(votes) AS most,
         CASE WHEN max(votes) > 0
             THEN (coalesce(max(votes) FILTER (voter = 'right'), 0) = max(votes))::INTEGER
                 / len(list_filter(list(votes), lambda v: v = list_max(list(votes))))
+            ELSE 0
         END AS score
     FROM (
         SELECT
@@ -346,7 +348,7 @@ SELECT
     r.plan, r.label, r.is_control, r.method, r.model, r.seed, c.run_id, c.benchmark, c.split, c.update,
     CASE WHEN c.update = 0 THEN coalesce(c.rollout_tokens, 0) ELSE c.rollout_tokens END AS rollout_tokens,
     CASE WHEN c.update = 0 THEN coalesce(c.teacher_tokens, 0) ELSE c.teacher_tokens END AS teacher_tokens,
-    CASE WHEN c.update = 0 OR c.rollout_tokens IS NOT NULL
+    CASE WHEN c.update = 0 OR coalesce(c.rollout_tokens, c.reference_tokens, c.teacher_tokens) IS NOT NULL
         THEN coalesce(c.rollout_tokens, 0) + coalesce(c.reference_tokens, 0) + coalesce(c.teacher_tokens, 0)
             + coalesce(c.auxiliary_tokens, 0)
     END AS total_tokens,
@@ -367,8 +369,10 @@ CREATE OR REPLACE VIEW metric_curves AS
 SELECT
     s.run_id, s.name, s.update, s.value,
     c.rollout_tokens, c.teacher_tokens, c.trained_tokens,
-    c.rollout_tokens + coalesce(c.reference_tokens, 0) + coalesce(c.teacher_tokens, 0) + coalesce(c.auxiliary_tokens, 0)
-        AS total_tokens,
+    CASE WHEN coalesce(c.rollout_tokens, c.reference_tokens, c.teacher_tokens) IS NOT NULL
+        THEN coalesce(c.rollout_tokens, 0) + coalesce(c.reference_tokens, 0) + coalesce(c.teacher_tokens, 0)
+            + coalesce(c.auxiliary_tokens, 0)
+    END AS total_tokens,
     c.flop, c.wall_seconds, c.gpu_seconds
 FROM latest_steps s
 JOIN latest_step_costs c USING (run_id, update);

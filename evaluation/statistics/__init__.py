@@ -17,7 +17,7 @@ from evaluation.statistics.comparisons import (
     paired_test,
     sign_flip_p_value,
 )
-from evaluation.statistics.counts import majority, pass_at_k, pass_hat_k
+from evaluation.statistics.counts import majority, majority_at_k, pass_at_k, pass_hat_k
 from evaluation.statistics.intervals import (
     CONFIDENCE,
     FEWEST_SEEDS,
@@ -39,8 +39,8 @@ from evaluation.statistics.resampling import (
 
 __all__ = [
     "BOOTSTRAP_SEED", "CONFIDENCE", "EXACT_BELOW_UNITS", "FEWEST_SEEDS", "MOST_ENUMERATED", "POWER", "RESAMPLES",
-    "Interval", "PairedTest", "Spread", "bootstrap_means", "detectable", "holm", "majority", "mean_over_seeds",
-    "paired_test", "pass_at_k", "pass_hat_k", "problem_interval", "problems_needed", "seed_interval", "seeds_needed",
+    "Interval", "PairedTest", "Spread", "bootstrap_means", "detectable", "holm", "majority", "majority_at_k",
+    "mean_over_seeds", "paired_test", "pass_at_k", "pass_hat_k", "problem_interval", "problems_needed", "seed_interval", "seeds_needed",
     "sign_flip_p_value", "spread_of", "standard_error", "t_interval", "t_quantile", "unanimous_interval",
     "wilson_interval",
 ]  # fmt: skip

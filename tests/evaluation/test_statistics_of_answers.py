@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -36,6 +37,33 @@ def test_majority_is_the_vote_with_ties_broken_at_random(votes: list[str]) -> No
     for order in itertools.permutations(answers):
         winners.append(max(order, key=lambda answer: (votes.count(answer), -order.index(answer))) == "r")
     assert found == pytest.approx(np.mean(winners), abs=1e-12)
+
+
+@given(st.lists(st.sampled_from("rabcs"), max_size=7), st.integers(1, 7))
+def test_majority_at_k_is_the_mean_over_all_sets_of_k_answers(answers: list[str], k: int) -> None:
+    def vote(chosen: Sequence[str]) -> float:
+        counts = Counter(chosen)
+        silent = counts.pop("s", 0)
+        found = s.majority(counts.pop("r", 0), list(counts.values()), silent)
+        assert found is not None
+        return found
+
+    counts = Counter(answers)
+    silent, right = counts.pop("s", 0), counts.pop("r", 0)
+    found = s.majority_at_k(right, tuple(counts.values()), silent, k)
+    if len(answers) < k:
+        assert found is None
+    else:
+        assert found == pytest.approx(np.mean([vote(chosen) for chosen in itertools.combinations(answers, k)]))
+    if answers:
+        assert s.majority_at_k(right, tuple(counts.values()), silent, len(answers)) == pytest.approx(vote(answers))
+        assert s.majority_at_k(right, tuple(counts.values()), silent, 1) == pytest.approx(right / len(answers))
+
+
+def test_a_problem_on_which_nobody_votes_is_not_answered() -> None:
+    assert s.majority(0, [], silent=3) == 0.0 and s.majority(0, []) is None
+    with pytest.raises(ValueError, match="k must be at least 1"):
+        s.majority_at_k(1, (), 0, 0)
 
 
 @pytest.mark.parametrize(("passed", "others"), [(-1, [1]), (1, [0]), (0, [-2])])
