@@ -10,7 +10,7 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-from evaluation.results.curves import X_AXES
+from evaluation.results.curves import COST_AXES, X_AXES
 
 PALETTE = ("#0072B2", "#CC4E00", "#009E73", "#D573A9", "#D99A1C", "#4AA5DE")
 """Seen apart under the common colour-vision deficiencies, and readable on a white and on a dark page (tested)."""
@@ -26,6 +26,8 @@ PREFERRED = {"OPSD": 0, "GRPO": 1, "SFT": 2, "USD": 3, "SDPO": 4, "LOPD": 5}
 _SPECIAL_TITLES = {"update": "updates", "gpu_seconds": "GPU seconds", "flop": "FLOP"}
 AXIS_TITLES = {axis: _SPECIAL_TITLES.get(axis, axis.replace("_", " ")) for axis in X_AXES}
 """What pages call what a curve is drawn over."""
+COSTS = COST_AXES
+"""Those of them that are costs."""
 MEAN_FIELDS = (
     ("name:N", "method"),
     ("mean:Q", "mean"),
@@ -226,6 +228,26 @@ def trace_chart(points: pd.DataFrame, *, x: str, y_title: str, colour: str) -> D
     )
     chart = alt.layer(line, line.mark_point(color=colour, filled=True, size=18)).properties(height=TRACE_HEIGHT)
     return as_svg(chart)
+
+
+def pair_chart(points: pd.DataFrame, run_ids: Sequence[str], *, x: str, y_title: str, percent: bool) -> Drawing:
+    """One curve of two runs: ``points`` has run_id, update, value and column ``x``; the first run is blue and solid."""
+    number = ".1%" if percent else ".4~g"
+    domain = list(run_ids)
+    legend = alt.Legend(title=None, orient="bottom", columns=1, labelLimit=400, symbolType="stroke")
+    colour = alt.Color("run_id:N", scale=alt.Scale(domain=domain, range=list(PALETTE[:2])), legend=legend)
+    dash = alt.StrokeDash(
+        "run_id:N", scale=alt.Scale(domain=domain, range=[list(d) for d in DASHES[:2]]), legend=legend
+    )
+    axis = alt.Axis(format="%" if percent else "~g")
+    encoded = alt.Chart(points).encode(
+        x=_cost_axis(x),
+        y=alt.Y("value:Q", title=y_title, axis=axis, scale=alt.Scale(zero=percent)),
+        color=colour,
+        tooltip=["run_id:N", "update:Q", alt.Tooltip("value:Q", title=y_title, format=number)],
+    )
+    layers = [encoded.mark_line(strokeWidth=2.5).encode(strokeDash=dash), encoded.mark_point(filled=True, size=30)]
+    return as_svg(alt.layer(*layers).properties(height=CURVE_HEIGHT))
 
 
 def _tooltip(fields: Sequence[tuple[str, str]], number: str) -> list[alt.Tooltip]:

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pandas as pd
 import streamlit as st
 
-from dashboard import choices, frames, health
+from dashboard import charts, choices, frames, health
 from dashboard.charts import Look, looks
 from dashboard.reading import Snapshot
 from evaluation.results.plans import METRICS
@@ -74,6 +74,13 @@ def pick_split(evaluated: pd.DataFrame, container: Any = st) -> str:
 def pick_metric(container: Any = st) -> str:
     """A metric of an evaluation."""
     return choices.pick("Metric", "metric", METRICS, show=METRIC_TITLES.__getitem__, container=container)
+
+
+def pick_axis(container: Any = st) -> str:
+    """What curves are drawn along."""
+    return choices.pick(
+        "Along", "x", list(charts.AXIS_TITLES), show=charts.AXIS_TITLES.__getitem__, container=container
+    )
 
 
 def plan_looks(snapshot: Snapshot, plan: str) -> dict[str, Look]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
 import pandas as pd
 import streamlit as st
 
@@ -19,6 +20,8 @@ STEP = "step:"
 """Marks a metric of the updates, as against one of the evaluations."""
 
 NARROW_LEGEND, WIDE_LEGEND = 2, 4
+MOST_BANDS = 8
+"""With more methods their bands cover each other: they are drawn when asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,7 @@ class View:
     methods: list[str]
     styles: Mapping[str, Look]
     dots: bool
+    bands: bool
     narrow: bool
     """Two charts side by side."""
 
@@ -60,17 +64,19 @@ def page() -> None:
     offered = [*(METRICS if evaluation else ()), *steps]
     if not offered:
         return
-    axes = list(charts.AXIS_TITLES)
-    x = choices.pick("Along", "x", axes, show=charts.AXIS_TITLES.__getitem__, container=first[3])
+    x = parts.pick_axis(first[3])
     dots = choices.switch("Seeds", "seeds", default=True, help="Draw every seed too.", container=first[4])
-    second = st.columns([2, 3])
+    second = st.columns([4, 5, 1], vertical_alignment="bottom")
     metrics = choices.pick_many("Show", "y", offered, default=offered[:1], show=_title, container=second[0])
     styles = parts.plan_looks(snapshot, plan)
     methods = choices.pick_many("Methods", "methods", list(styles), container=second[1])
     if not metrics or not methods:
         st.info("Pick something to show and at least one method.")
         return
-    view = View(snapshot, plan, evaluation, x, methods, styles, dots, narrow=len(metrics) > 1)
+    bands = choices.switch(
+        "Bands", "bands", default=len(methods) <= MOST_BANDS, help="Draw the intervals.", container=second[2]
+    )
+    view = View(snapshot, plan, evaluation, x, methods, styles, dots, bands, narrow=len(metrics) > 1)
     columns = st.columns(2) if view.narrow else [st.container()]
     for index, metric in enumerate(metrics):
         with columns[index % len(columns)]:
@@ -99,7 +105,7 @@ def _chart(view: View, metric: str) -> None:
         return
     stem = parts.file_stem(view.plan, metric.removeprefix(STEP), *(evaluation or ()), x)
     chart = charts.curve_chart(
-        means,
+        means if view.bands else means.assign(low=np.nan, high=np.nan),
         seeds if view.dots else None,
         view.styles,
         x=x,
@@ -121,15 +127,19 @@ def _chart(view: View, metric: str) -> None:
 def _read(view: View, metric: str) -> Drawn:
     if metric.startswith(STEP):
         points = frames.named(view.snapshot.table("step_points", plan=view.plan, metric=metric.removeprefix(STEP)))
-        rule = f"mean over seeds; band: Student's 95 % interval over seeds, from {FEWEST_SEEDS} seeds on"
+        rule = "mean over seeds"
+        if view.bands:
+            rule += f"; band: Student's 95 % interval over seeds, from {FEWEST_SEEDS} seeds on"
         return Drawn(frames.step_curves(points), points, percent=False, rule=rule)
     assert view.evaluation is not None  # metrics of evaluations are offered only when there are some
     means, seeds = view.snapshot.curves(view.plan, *view.evaluation, metric)
-    rule = (
-        "mean over seeds of the mean over problems; band: 95 % interval over seeds and problems "
-        "(Wilson's over problems where all scored answers are wrong or all are right), "
-        f"from {FEWEST_SEEDS} seeds on; update 0 is the untrained model"
-    )
+    rule = "mean over seeds of the mean over problems"
+    if view.bands:
+        rule += (
+            "; band: 95 % interval over seeds and problems (Wilson's over problems where all scored answers are wrong "
+            f"or all are right), from {FEWEST_SEEDS} seeds on"
+        )
+    rule += "; update 0 is the untrained model"
     return Drawn(frames.named(means), frames.named(seeds).assign(value=seeds[metric]), percent=True, rule=rule)
 
 

@@ -95,8 +95,20 @@ def _plans(plans: pd.DataFrame) -> None:
         st.caption("No plan: the runs below were started one by one.")
         return
     table = plans.assign(open=[f"{navigation.url('leaderboard', plan=plan)}#{plan}" for plan in plans["plan"]])
-    order = ["open", "runs", "done", "running", "queued", "failed_or_stopped", "not_started", "last_activity"]
+    table["progress"] = 100 * table["done"] / table["runs"]
+    order = [
+        "open",
+        "progress",
+        "runs",
+        "done",
+        "running",
+        "queued",
+        "failed_or_stopped",
+        "not_started",
+        "last_activity",
+    ]
     config = parts.run_columns() | {"open": st.column_config.LinkColumn("plan", display_text=r"#(.*)$")}
+    config["progress"] = st.column_config.ProgressColumn("runs done", format="%.0f%%", min_value=0, max_value=100)
     st.dataframe(table, column_order=order, column_config=config, hide_index=True, placeholder="–", key="plans")
 
 

@@ -13,7 +13,8 @@ import streamlit as st
 from dashboard import choices, frames, navigation, parts
 from dashboard.escaping import plain
 from dashboard.reading import Snapshot
-from dashboard.views import answers, run_metrics
+from dashboard.views import answers, run_compare, run_metrics
+from evaluation.results.records import COST_KEYS
 
 NO_OTHER = "no other run"
 SHARES = {
@@ -25,6 +26,8 @@ SHARES = {
     "truncated_rate": "cut off",
 }
 """Columns that are shares, and their titles in percent."""
+TOTAL_KEYS = ("rollout_tokens", "reference_tokens", "teacher_tokens", "auxiliary_tokens")
+"""What is counted as total tokens, as in the views."""
 STATE_COLOURS = {"done": "green", "running": "blue", "queued": "grey", "failed": "red", "stopped": "orange"}
 
 
@@ -40,6 +43,7 @@ def page() -> None:
     run_id = choices.pick("Run", "run", list(names), show=names.__getitem__)
     (run,) = frames.records(snapshot.table("run", run_id=run_id))
     _head(run)
+    _flags(snapshot, run_id)
     titles = {name: section.title for name, section in SECTIONS.items()}
     shown = choices.pick("Show", "show", list(titles), show=titles.__getitem__, kind="segments")
     SECTIONS[shown].draw(snapshot, run)
@@ -75,6 +79,14 @@ def _head(run: dict[str, Any]) -> None:
     }
     for column, (label, value) in zip(st.columns([3, 3, 1, 1, 2, 2, 2, 2]), figures.items(), strict=True):
         column.metric(label, plain(value))
+
+
+def _flags(snapshot: Snapshot, run_id: str) -> None:
+    """What needs a look in this run, as the overview lists it."""
+    flags = parts.health_flags(snapshot)
+    own = flags[(flags["run_id"] == run_id) & ~flags["what"].isin(["failed", "stopped"])]
+    if not own.empty:
+        st.warning("\n".join(f"- **{flag['what']}**: {plain(flag['detail'])}" for flag in frames.records(own)))
 
 
 def _count(value: Any) -> str:
@@ -120,19 +132,13 @@ def _spec(snapshot: Snapshot, run: dict[str, Any]) -> None:
     names = {NO_OTHER: NO_OTHER} | _names(others[others["run_id"] != run["run_id"]])
     other = choices.pick("Compare with", "other", list(names), show=names.__getitem__)
     if other != NO_OTHER:
-        (second,) = frames.records(snapshot.table("run", run_id=other))
-        table = frames.differences(spec, json.loads(second["spec"]))
-        if table.empty:
-            st.success("Both runs have the same specification.")
-        else:
-            st.caption(f"{len(table)} {'place differs' if len(table) == 1 else 'places differ'}.")
-            st.dataframe(table, hide_index=True, placeholder="–", key="differences")
+        run_compare.draw(snapshot, run, other)
     uses = snapshot.table("run_plans", run_id=run["run_id"])
     if not uses.empty:
         st.subheader("In plans")
         st.dataframe(uses, column_config=parts.run_columns(), hide_index=True, placeholder="–", key="uses")
     st.subheader("Specification")
-    st.json(spec)
+    st.json(spec, expanded=1)
     parts.download(
         "Specification as JSON",
         json.dumps(spec, indent=1),
@@ -141,7 +147,22 @@ def _spec(snapshot: Snapshot, run: dict[str, Any]) -> None:
     )
 
 
+def _cost(run: dict[str, Any]) -> None:
+    st.subheader("Cost of training")
+    known = {key: run[key] for key in COST_KEYS if not pd.isna(run[key])}
+    if not known:
+        st.caption("No update has been recorded.")
+        return
+    total = sum(known.get(key, 0) for key in TOTAL_KEYS)
+    rows = [{"cost": key.replace("_", " "), "so far": float(value)} for key, value in known.items()]
+    rows.append({"cost": "total tokens (rollout, reference, teacher, auxiliary)", "so far": float(total)})
+    config = {"so far": st.column_config.NumberColumn("so far", format="localized")}
+    st.dataframe(pd.DataFrame(rows), column_config=config, hide_index=True, key="cost", height="content")
+    st.caption("Evaluations are not in it. FLOP are an estimate from parameters and tokens.")
+
+
 def _provenance(snapshot: Snapshot, run: dict[str, Any]) -> None:
+    _cost(run)
     st.subheader("Events")
     config = {"happened_at": st.column_config.DatetimeColumn("at (UTC)", format=parts.TIME_FORMAT)}
     st.dataframe(
@@ -159,7 +180,7 @@ def _provenance(snapshot: Snapshot, run: dict[str, Any]) -> None:
     processes = snapshot.table("run_processes", run_id=run["run_id"])
     st.dataframe(processes, column_config=times, hide_index=True, placeholder="–", key="processes")
     st.subheader("Provenance")
-    st.json(json.loads(run["provenance"]))
+    st.json(json.loads(run["provenance"]), expanded=2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +195,8 @@ SECTIONS = {
     "scores": Section("Scores", _scores),
     "answers": Section("Answers", answers.draw),
     "metrics": Section("Metrics", run_metrics.draw),
+    "controllers": Section("Controllers", run_metrics.draw_controllers),
     "spec": Section("Specification", _spec),
-    "provenance": Section("Provenance", _provenance),
+    "provenance": Section("Cost and provenance", _provenance),
 }
 """Name in the address -> part, in the order of the page."""

@@ -18,7 +18,15 @@ if TYPE_CHECKING:
 BAND_RESAMPLES = 2_000
 """A page draws a hundred points at once; the table's intervals use more."""
 
-COST_AXES = ("rollout_tokens", "trained_tokens", "teacher_tokens", "wall_seconds", "gpu_seconds", "flop")
+COST_AXES = (
+    "rollout_tokens",
+    "trained_tokens",
+    "teacher_tokens",
+    "total_tokens",
+    "wall_seconds",
+    "gpu_seconds",
+    "flop",
+)
 """Costs that a curve may be drawn over. At one update a cell's value is the mean over its seeds."""
 X_AXES = ("update", *COST_AXES)
 """What a curve may be drawn over."""
