@@ -7,15 +7,18 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from evaluation.names import nearest
+from evaluation.results.budgets import Budget, Checkpoint, check_budget, find_budget, last_checkpoints, why_not
 from evaluation.results.comparison import Comparison, ExcludedRun, Row, SeedScore
-from evaluation.results.plans import METRICS, CompareError, find_benchmarks, find_plan
+from evaluation.results.measures import Measure, Problems, parse_measure, problem_values
+from evaluation.results.plans import CompareError, find_benchmarks
 from evaluation.results.records import COST_KEYS
+from evaluation.results.selection import BASE, SelectedRun, select_runs
 from evaluation.statistics import (
     holm,
     mean_over_seeds,
@@ -29,92 +32,114 @@ from evaluation.statistics import (
 if TYPE_CHECKING:
     import duckdb
 
-BASE = "base"
-"""Method of the run of the untrained model; as a baseline it means that run, whatever the plan calls it."""
-
 
 @dataclass(frozen=True, slots=True)
-class _Run:
-    """A planned run with its final result on one benchmark, if it has one."""
+class _Scored:
+    """A run at the checkpoint that counts, with its problems' values there."""
 
-    label: str
-    axes: str
-    method: str
-    is_control: bool
-    seed: int
-    run_id: str
-    base_run_id: str | None
-    status: str
-    update: int | None
-    n_problems: int
-    n_answers: int
-    n_unscored: int
-    cost: tuple[float | None, ...]
-
-    @property
-    def cell(self) -> tuple[str, str]:
-        return self.label, self.axes
-
-
-Problems = Mapping[str, tuple[float, str]]
-"""Problem id -> (score, cluster)."""
+    run: SelectedRun
+    at: Checkpoint
+    problems: Problems
 
 
 def compare(
     con: duckdb.DuckDBPyConnection,
     *,
     plan: str | None = None,
+    plans: Sequence[str] = (),
+    runs: Sequence[str] = (),
+    where: Sequence[str] = (),
+    tags: Sequence[str] = (),
     benchmark: str | None = None,
     split: str = "test",
     baseline: str | None = None,
     baseline_axes: str | None = None,
     metric: str = "accuracy",
+    budget_by: str | None = None,
+    budget: float | None = None,
 ) -> Comparison:
-    """The table of one plan as it stands in the snapshot ``con``.
+    """The table of one plan (or of several, or of single runs) as it stands in the snapshot ``con``.
 
-    ``plan`` None takes the plan recorded last, ``benchmark`` None all that its runs were evaluated on. Runs count
-    when they are done and their last evaluation is whole; all others are listed with the reason. ``baseline`` is a
-    label, or the key of a method that one label has; None takes the untrained model ("base") if the plan has a row of
-    it, else the table has no differences. The baseline is paired by seed and problem; the untrained model is paired
-    with every seed of the runs that start from it. ``baseline_axes`` (as in ``Row.axes``) takes one cell of a label
-    that the plan's axes repeat, and all others are measured against that cell; without it each is measured against the
-    baseline's cell at its own place. Raises CompareError for a name that is not there or is not one.
+    ``plan`` None takes the plan recorded last; ``runs`` are beginnings of run ids, taken instead of plans; ``where``
+    and ``tags`` filter (see ``select_runs``). ``benchmark`` None takes all that the runs were evaluated on. Runs count
+    when they are done, not archived, and their last evaluation is whole; all others are listed with the reason.
+    ``metric`` as in ``parse_measure``.
+
+    ``baseline`` is a label, or the key of a method that one label has; None takes the untrained model ("base") if
+    there is a row of it, else the table has no differences. The baseline is paired by seed and problem; the untrained
+    model is paired with every seed of the runs that start from it. ``baseline_axes`` (as in ``Row.axes``) takes one
+    cell of a label that the plan's axes repeat, and all others are measured against that cell; without it each is
+    measured against the baseline's cell at its own place.
+
+    ``budget_by`` (a key of BUDGETS) compares at equal cost: each run at its last whole evaluation that spent no more
+    than ``budget``; None takes the smallest spend of a row. Raises CompareError for a name that is not there or is not
+    one.
     """
-    if metric not in METRICS:
-        raise CompareError(f"unknown metric {metric!r}{nearest(metric, METRICS)}")
-    plan, plan_hash = find_plan(con, plan)
-    benchmarks = find_benchmarks(con, plan, benchmark, split)
+    measure = parse_measure(metric)
+    check_budget(budget_by, budget)
+    chosen = select_runs(con, plans=[plan] if plan is not None else plans, runs=runs, where=where, tags=tags)
+    benchmarks = find_benchmarks(con, chosen.title, [run.run_id for run in chosen.runs], benchmark, split)
+    limit = None
+    if budget_by is not None:
+        limit = (
+            Budget(budget_by, budget, is_default=False)
+            if budget is not None
+            else find_budget(con, budget_by, chosen.runs, benchmarks, split)
+        )
+    name = _find_baseline(chosen.runs, baseline)
+    baselines = _baseline_runs(chosen.runs, name, baseline_axes)
     rows: list[Row] = []
     excluded: list[ExcludedRun] = []
-    name: str | None = None
     for each in benchmarks:
-        runs = _planned_runs(con, plan, each, split)
-        name = _find_baseline(runs, baseline)
-        scores = _problem_scores(con, [run for run in runs if run.update is not None], each, split, metric)
-        rows += _rows(each, runs, scores, _baseline_runs(runs, name, baseline_axes))
-        excluded += [_excluded(each, split, run) for run in runs if run.run_id not in scores]
-    rows = _adjusted(rows)
-    return Comparison(plan, plan_hash, split, metric, name, tuple(rows), tuple(excluded))
+        scored, missing = _scored(con, chosen.runs, each, split, measure, limit)
+        rows += _rows(each, chosen.runs, scored, baselines)
+        excluded += missing
+    return Comparison(
+        plan=chosen.title,
+        plan_hash=chosen.plan_hash,
+        split=split,
+        metric=measure.name,
+        baseline=name,
+        rows=tuple(_adjusted(rows)),
+        excluded=tuple(excluded),
+        budget=limit,
+        filters=chosen.filters,
+        n_filtered=chosen.n_filtered,
+    )
 
 
-def _planned_runs(con: duckdb.DuckDBPyConnection, plan: str, benchmark: str, split: str) -> list[_Run]:
-    costs = ", ".join(f"f.{key}" for key in COST_KEYS)
-    rows = con.execute(
-        f"""
-        SELECT c.label, c.axes, c.method, c.is_control, c.seed, c.run_id, c.base_run_id, c.status,
-               f.update, coalesce(f.n_problems, 0), coalesce(f.n_answers, 0), coalesce(f.n_unscored, 0), {costs}
-        FROM plan_cells c
-        LEFT JOIN (SELECT * FROM final_scores WHERE benchmark = ? AND split = ?) f USING (run_id)
-        WHERE c.plan = ?
-        ORDER BY c.position, c.label, c.axes, c.seed, c.run_id
-        """,
-        [benchmark, split, plan],
-    ).fetchall()
-    names = [field.name for field in fields(_Run) if field.name != "cost"]
-    return [_Run(**dict(zip(names, row, strict=False)), cost=tuple(row[len(names) :])) for row in rows]
+def _scored(
+    con: duckdb.DuckDBPyConnection,
+    runs: Sequence[SelectedRun],
+    benchmark: str,
+    split: str,
+    measure: Measure,
+    budget: Budget | None,
+) -> tuple[list[_Scored], list[ExcludedRun]]:
+    """The runs with a value at the checkpoint that counts, and the others with the reason; in the table's order."""
+    last = last_checkpoints(con, runs, benchmark, split, by=budget.by if budget else None)
+    at = last
+    if budget is not None:
+        at = last_checkpoints(con, runs, benchmark, split, by=budget.by, within=budget.value)
+    values = problem_values(con, measure, [(run, one.update) for run, one in at.items()], benchmark, split)
+    scored, excluded = [], []
+    for run in runs:
+        if run.run_id in values:
+            scored.append(_Scored(run, at[run.run_id], values[run.run_id]))
+            continue
+        reason = None if run.run_id in at else why_not(run, benchmark, split, budget, last)
+        reason = reason or _no_value(measure)
+        excluded.append(ExcludedRun(benchmark, run.label, run.seed, run.run_id, run.status, reason))
+    return scored, excluded
 
 
-def _find_baseline(runs: Sequence[_Run], baseline: str | None) -> str | None:
+def _no_value(measure: Measure) -> str:
+    if measure.kind != "column":
+        return f"no problem has {measure.k} scored answers, which {measure.name} needs"
+    return "no answer could be scored" if measure.name == "accuracy" else f"no answer has a {measure.name}"
+
+
+def _find_baseline(runs: Sequence[SelectedRun], baseline: str | None) -> str | None:
     """The label meant by ``baseline``: a label, or a method's key (case does not matter); None for no baseline."""
     labels = list(dict.fromkeys(run.label for run in runs))
     if baseline in labels:
@@ -131,7 +156,7 @@ def _find_baseline(runs: Sequence[_Run], baseline: str | None) -> str | None:
     raise CompareError(f"unknown baseline {baseline!r}{nearest(baseline, labels)}")
 
 
-def _baseline_runs(runs: Sequence[_Run], name: str | None, axes: str | None) -> list[_Run]:
+def _baseline_runs(runs: Sequence[SelectedRun], name: str | None, axes: str | None) -> list[SelectedRun]:
     """The runs to measure against; raises CompareError when the baseline has no cell at ``axes``."""
     named = [run for run in runs if run.label == name]
     found = [run for run in named if axes is None or run.axes == axes]
@@ -140,73 +165,50 @@ def _baseline_runs(runs: Sequence[_Run], name: str | None, axes: str | None) -> 
     return found
 
 
-def _problem_scores(
-    con: duckdb.DuckDBPyConnection, runs: Sequence[_Run], benchmark: str, split: str, metric: str
-) -> dict[str, Problems]:
-    """Run id -> its scored problems at the final checkpoint; a run without any scored problem is not in it."""
-    rows = con.execute(
-        f"""
-        SELECT p.run_id, p.problem_id, p.{metric}, coalesce('c:' || p.cluster, 'p:' || p.problem_id)
-        FROM problem_scores p
-        JOIN (SELECT unnest(?) AS run_id, unnest(?) AS update) f USING (run_id, update)
-        WHERE p.benchmark = ? AND p.split = ? AND p.{metric} IS NOT NULL
-        """,
-        [[run.run_id for run in runs], [run.update for run in runs], benchmark, split],
-    ).fetchall()
-    scores: dict[str, dict[str, tuple[float, str]]] = defaultdict(dict)
-    for run_id, problem, value, cluster in rows:
-        scores[run_id][problem] = (float(value), cluster)
-    return dict(scores)
-
-
-def _excluded(benchmark: str, split: str, run: _Run) -> ExcludedRun:
-    if run.status != "done":
-        reason = {"failed": "failed", "unknown": "never started"}.get(run.status, f"not finished ({run.status})")
-    elif run.update is None:
-        reason = f"no whole evaluation on {benchmark}, {split} split"
-    else:
-        reason = "no answer could be scored"
-    return ExcludedRun(benchmark, run.label, run.seed, run.run_id, run.status, reason)
-
-
 def _rows(
-    benchmark: str, runs: Sequence[_Run], scores: Mapping[str, Problems], baselines: Sequence[_Run]
+    benchmark: str, runs: Sequence[SelectedRun], scored: Sequence[_Scored], baselines: Sequence[SelectedRun]
 ) -> list[Row]:
-    cells: dict[tuple[str, str], list[_Run]] = defaultdict(list)
+    planned: dict[tuple[str, str, str], int] = defaultdict(int)
     for run in runs:
-        cells[run.cell].append(run)
+        planned[run.cell] += not run.is_archived
+    cells: dict[tuple[str, str, str], list[_Scored]] = defaultdict(list)
+    for one in scored:
+        cells[one.run.cell].append(one)
     baseline_cells = {run.cell for run in baselines}
-    rows = []
-    for cell in cells.values():
-        counted = [run for run in cell if run.run_id in scores]
-        if counted:
-            is_baseline = cell[0].cell in baseline_cells
-            rows.append(_row(benchmark, counted, len(cell), scores, baselines, is_baseline=is_baseline))
-    return rows
+    by_id = {one.run.run_id: one for one in scored}
+    return [
+        _row(
+            benchmark,
+            cells[cell],
+            count,
+            [] if cell in baseline_cells else _pairs(cells[cell], baselines, by_id),
+            is_baseline=cell in baseline_cells,
+        )
+        for cell, count in planned.items()
+        if cell in cells
+    ]
 
 
 def _row(
     benchmark: str,
-    runs: Sequence[_Run],
+    seeds: Sequence[_Scored],
     n_planned: int,
-    scores: Mapping[str, Problems],
-    baselines: Sequence[_Run],
+    pairs: Sequence[tuple[_Scored, _Scored]],
     *,
     is_baseline: bool,
 ) -> Row:
-    table, clusters = _table([scores[run.run_id] for run in runs])
+    table, clusters = _table([one.problems for one in seeds])
     seed_means = np.nanmean(table, axis=1)
-    answers = sum(run.n_answers for run in runs)
-    pairs = [] if is_baseline else [(a, b) for a, b in _pairs(runs, baselines) if b.run_id in scores]
+    answers = sum(one.at.n_answers for one in seeds)
     test, paired_problems = None, 0
     if pairs:
-        differences, paired_clusters = _table([_difference(scores[a.run_id], scores[b.run_id]) for a, b in pairs])
+        differences, paired_clusters = _table([_difference(a.problems, b.problems) for a, b in pairs])
         paired_problems = differences.shape[1]
         if mean_over_seeds(differences) is not None:
             test = paired_test(differences, paired_clusters)
-    first = runs[0]
+    first = seeds[0].run
     mean = mean_over_seeds(table)
-    assert mean is not None  # every counted run has a scored problem
+    assert mean is not None  # every run here has a problem with a value
     return Row(
         benchmark=benchmark,
         label=first.label,
@@ -215,19 +217,19 @@ def _row(
         is_baseline=is_baseline,
         axes=first.axes,
         seeds=tuple(
-            SeedScore(run.seed, run.run_id, run.update or 0, float(value))
-            for run, value in zip(runs, seed_means, strict=True)
+            SeedScore(one.run.seed, one.run.run_id, one.at.update, float(value))
+            for one, value in zip(seeds, seed_means, strict=True)
         ),
-        n_seeds=len(runs),
+        n_seeds=len(seeds),
         n_planned=n_planned,
-        n_problems=max(run.n_problems for run in runs),
+        n_problems=max(one.at.n_problems for one in seeds),
         mean=mean,
         interval=seed_interval(table, clusters),
         is_unanimous=unanimous_interval(table, clusters) is not None,
         seed_t_interval=t_interval(seed_means),
         standard_error=standard_error(np.nanmean(table, axis=0), clusters),
-        unscored_rate=sum(run.n_unscored for run in runs) / answers if answers else 0.0,
-        cost=_mean_cost(runs),
+        unscored_rate=sum(one.at.n_unscored for one in seeds) / answers if answers else 0.0,
+        cost=_mean_cost(seeds),
         delta=test.difference if test else None,
         delta_interval=test.interval if test else None,
         n_pairs=len(pairs),
@@ -235,25 +237,34 @@ def _row(
         p_value=test.p_value if test else None,
         p_holm=None,
         rule=test.rule if test else None,
+        plan=first.plan,
+        is_retention=benchmark in first.retention,
+        spent=_mean([one.at.spent for one in seeds]),
+        n_valued_problems=table.shape[1],
     )
 
 
-def _pairs(runs: Sequence[_Run], baselines: Sequence[_Run]) -> list[tuple[_Run, _Run]]:
-    """Each run with the planned baseline run to measure it against; a run without exactly one such has no pair."""
-    return [(run, partner) for run in runs if (partner := _partner(run, baselines)) is not None]
+def _pairs(
+    seeds: Sequence[_Scored], baselines: Sequence[SelectedRun], scored: Mapping[str, _Scored]
+) -> list[tuple[_Scored, _Scored]]:
+    """Each run with the baseline run to measure it against; a run without exactly one such has no pair."""
+    partners = [(one, _partner(one.run, baselines)) for one in seeds]
+    return [(one, scored[run.run_id]) for one, run in partners if run is not None and run.run_id in scored]
 
 
-def _partner(run: _Run, baselines: Sequence[_Run]) -> _Run | None:
+def _partner(run: SelectedRun, baselines: Sequence[SelectedRun]) -> SelectedRun | None:
     """The untrained model that ``run`` starts from, and no other; of a trained baseline the run of the same seed.
 
-    A baseline with several cells on the plan's axes gives the cell at the run's own place.
+    A baseline with several cells gives the one of the run's own plan and place on its axes.
     """
     trained = [other for other in baselines if other.method != BASE]
     if len(trained) < len(baselines):
         return next((other for other in baselines if other.run_id == run.base_run_id), None)
-    same_seed = [other for other in trained if other.seed == run.seed]
-    same_place = [other for other in same_seed if other.axes == run.axes]
-    found = same_seed if len(same_seed) == 1 else same_place
+    found = [other for other in trained if other.seed == run.seed]
+    if len(found) > 1:
+        found = [other for other in found if other.axes == run.axes]
+    if len(found) > 1:
+        found = [other for other in found if other.plan == run.plan]
     return found[0] if found else None
 
 
@@ -276,12 +287,14 @@ def _table(runs: Sequence[Problems]) -> tuple[np.ndarray, list[str]]:
     return table, [clusters[problem] for problem in order]
 
 
-def _mean_cost(runs: Sequence[_Run]) -> dict[str, float | None]:
-    costs: dict[str, float | None] = {}
-    for index, key in enumerate(COST_KEYS):
-        known = [cost for run in runs if (cost := run.cost[index]) is not None]
-        costs[key] = float(np.mean(known)) if known else None
-    return costs
+def _mean_cost(seeds: Sequence[_Scored]) -> dict[str, float | None]:
+    return {key: _mean([one.at.cost[index] for one in seeds]) for index, key in enumerate(COST_KEYS)}
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    """Over what is known."""
+    known = [value for value in values if value is not None]
+    return float(np.mean(known)) if known else None
 
 
 def _adjusted(rows: Sequence[Row]) -> list[Row]:

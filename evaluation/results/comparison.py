@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from evaluation.results.budgets import Budget
 from evaluation.statistics import BOOTSTRAP_SEED, CONFIDENCE, RESAMPLES, Interval
 
 
@@ -58,6 +59,13 @@ class Row:
     """Adjusted for all comparisons of the table."""
     rule: str | None
     """How interval and p-value of the delta were made, and what they leave out."""
+    plan: str = ""
+    is_retention: bool = False
+    """Whether the benchmark is one that training must not forget, asked before and after it only."""
+    spent: float | None = None
+    """Mean over seeds of what was spent at the evaluated checkpoint, in the budget's unit; None without a budget."""
+    n_valued_problems: int | None = None
+    """Problems with a value of the metric in some seed: those in the mean."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +85,7 @@ class Comparison:
     """A study's table with the rules it was made by."""
 
     plan: str
+    """Name of the plan, or what the runs are called."""
     plan_hash: str
     split: str
     metric: str
@@ -84,6 +93,11 @@ class Comparison:
     """Label of the baseline; None where none was named and the plan has no row of the untrained model."""
     rows: tuple[Row, ...]
     excluded: tuple[ExcludedRun, ...]
+    budget: Budget | None = None
+    """What every row may have spent; None compares at the last evaluations."""
+    filters: tuple[str, ...] = ()
+    n_filtered: int = 0
+    """Runs that the filters left out."""
     confidence: float = CONFIDENCE
     resamples: int = RESAMPLES
     bootstrap_seed: int = BOOTSTRAP_SEED

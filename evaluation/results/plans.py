@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from evaluation.names import nearest
@@ -34,21 +35,28 @@ def find_plan(con: duckdb.DuckDBPyConnection, plan: str | None) -> tuple[str, st
     raise CompareError(f"unknown plan {plan!r}{nearest(plan, [row[0] for row in rows])}")
 
 
-def find_benchmarks(con: duckdb.DuckDBPyConnection, plan: str, benchmark: str | None, split: str) -> list[str]:
-    """The benchmarks that the plan's runs were evaluated on (or the one named); raises CompareError."""
+def find_benchmarks(
+    con: duckdb.DuckDBPyConnection, title: str, runs: Sequence[str], benchmark: str | None, split: str
+) -> list[str]:
+    """The benchmarks that ``runs`` were evaluated on (or the one named), in order; raises CompareError.
+
+    ``title`` is what messages call the runs.
+    """
     found = con.execute(
         """
         SELECT DISTINCT benchmark, split FROM latest_evaluations
-        WHERE run_id IN (SELECT run_id FROM plan_cells WHERE plan = ?) ORDER BY ALL
+        WHERE list_contains($runs, run_id) ORDER BY ALL
         """,
-        [plan],
+        {"runs": list(runs)},
     ).fetchall()
     known = [name for name, its_split in found if its_split == split]
     if benchmark is not None and benchmark not in known:
         raise CompareError(
-            f"plan {plan!r} has no evaluation on {benchmark!r}, {split} split{nearest(benchmark, known)}"
+            f"plan {title!r} has no evaluation on {benchmark!r}, {split} split{nearest(benchmark, known)}"
         )
     if not known:
         splits = sorted({its_split for _, its_split in found})
-        raise CompareError(f"plan {plan!r} has no finished evaluation on the {split} split yet{nearest(split, splits)}")
+        raise CompareError(
+            f"plan {title!r} has no finished evaluation on the {split} split yet{nearest(split, splits)}"
+        )
     return known if benchmark is None else [benchmark]

@@ -40,7 +40,7 @@ from evaluation.statistics.resampling import (
 __all__ = [
     "BOOTSTRAP_SEED", "CONFIDENCE", "EXACT_BELOW_UNITS", "FEWEST_SEEDS", "MOST_ENUMERATED", "POWER", "RESAMPLES",
     "Interval", "PairedTest", "Spread", "bootstrap_means", "detectable", "holm", "majority", "majority_at_k",
-    "mean_over_seeds", "paired_test", "pass_at_k", "pass_hat_k", "problem_interval", "problems_needed", "seed_interval", "seeds_needed",
-    "sign_flip_p_value", "spread_of", "standard_error", "t_interval", "t_quantile", "unanimous_interval",
-    "wilson_interval",
+    "mean_over_seeds", "paired_test", "pass_at_k", "pass_hat_k", "problem_interval", "problems_needed",
+    "seed_interval", "seeds_needed", "sign_flip_p_value", "spread_of", "standard_error", "t_interval", "t_quantile",
+    "unanimous_interval", "wilson_interval",
 ]  # fmt: skip
