@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import signal
 import sys
@@ -41,32 +42,39 @@ def follow(
     published_at, unpublished, complaint = -publish_seconds, True, ""
     while True:
         last = stop.is_set() or (parent_pid is not None and os.getppid() != parent_pid)
-        failed = False
+        failed, report = False, None
         try:
             present = _spool_sizes(store)
             due = last or (unpublished and time.monotonic() - published_at >= publish_seconds)
             if due or present != seen:
-                ingest(store, publish=due)
+                report = ingest(store, publish=due)
                 unpublished = not due
                 published_at = time.monotonic() if due else published_at
                 seen = present
-            complaint = ""
+            complaint = _told("; ".join(report.damaged) if report else "", complaint)
         except FAILURES as error:
             failed = True
-            if str(error) != complaint:
-                complaint = str(error)
-                print(f"ingest: {complaint}", file=sys.stderr, flush=True)
+            complaint = _told(str(error), complaint)
         if last:
             return int(failed)
         stop.wait(poll_seconds)
 
 
+def _told(complaint: str, before: str) -> str:
+    """Print a complaint that is new; returns it."""
+    if complaint and complaint != before:
+        print(f"ingest: {complaint}", file=sys.stderr, flush=True)
+    return complaint
+
+
 def _spool_sizes(store: Path) -> dict[str, tuple[int, int]]:
     """Size and time of every spool: enough to see, without opening the database, that nothing happened."""
+    files = Store(Path(store))
     sizes = {}
-    for path in Store(Path(store)).spool_files():
-        status = path.stat()
-        sizes[str(path)] = (status.st_size, status.st_mtime_ns)
+    for path in [*files.spool_files(), *files.compacted_files()]:
+        with contextlib.suppress(FileNotFoundError):  # compacted, or its run removed, since the files were listed
+            status = path.stat()
+            sizes[str(path)] = (status.st_size, status.st_mtime_ns)
     return sizes
 
 

@@ -8,6 +8,7 @@ and inserts the facts and the new ledger rows in one transaction. Lines that are
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -18,18 +19,19 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
+from evaluation.results.compacted import CompactedError, CompactedFile
 from evaluation.results.database import connect_writer, create_schema, is_empty, refresh_views, schema_is_current
 from evaluation.results.facts import TABLES, arrow_tables, prepare
-from evaluation.results.ledger import SpoolState, fingerprint, read_ledger, write_ledger
+from evaluation.results.ledger import SpoolState, read_compacted, read_ledger, write_compacted, write_ledger
 from evaluation.results.lines import BadLine, parse_line
 from evaluation.results.settle import settle
 from evaluation.results.snapshot import publish_connection
+from evaluation.results.sources import CompactedSource, FileSource, SpoolReader, SpoolSource
 from evaluation.results.spool import sync_folder
 from evaluation.results.store import Store
 
 BATCH_LINES = 50_000
 """Lines of one transaction: large enough for Arrow's speed, small enough for memory."""
-READ_BYTES = 8 * 2**20
 EXCERPT_CHARACTERS = 2_000
 
 
@@ -39,6 +41,8 @@ class IngestReport:
 
     files: int
     """Spool files in the store."""
+    compacted: int
+    """Compacted files in the store."""
     lines: int
     """Facts read in this call."""
     bad_lines: int
@@ -47,6 +51,8 @@ class IngestReport:
     """Bytes after the last newline of the spools: lines still being written, or torn by a crash."""
     replaced: tuple[str, ...]
     """Spools that shrank or were replaced; their facts were forgotten and read again from the start."""
+    damaged: tuple[str, ...]
+    """Compacted files that could not be read whole, and why; they are tried again each time."""
     rebuilt: bool
     published: bool
     seconds: float
@@ -86,10 +92,12 @@ def _ingest(files: Store, *, from_scratch: bool, publish: bool) -> IngestReport:
                 published = publish_connection(con, files)
     return IngestReport(
         files=pass_.files,
+        compacted=pass_.compacted,
         lines=pass_.lines,
         bad_lines=pass_.bad_lines,
         waiting_bytes=pass_.waiting_bytes,
         replaced=tuple(pass_.replaced),
+        damaged=tuple(pass_.damaged.values()),
         rebuilt=rebuilt,
         published=published,
         seconds=time.perf_counter() - start,
@@ -123,9 +131,20 @@ def _rebuild(files: Store) -> _Pass:
 
 def _run_pass(con: duckdb.DuckDBPyConnection, files: Store) -> _Pass:
     pass_ = _Pass(con, files.path, read_ledger(con))
-    for path in files.spool_files():
-        pass_.read(path)
+    known = read_compacted(con)
+    # Listed after the spools: one that is gone by then is in a compacted file that was there first.
+    spools: list[SpoolSource] = [FileSource(path, files.path) for path in files.spool_files()]
+    present = {path.relative_to(files.path).as_posix(): path for path in files.compacted_files()}
+    for name in present.keys() - known:
+        spools += pass_.opened(name, present[name])
+    # One fixed order, wherever a spool lies: a rebuilt database has the same bits.
+    for source in sorted(spools, key=lambda source: source.name):
+        pass_.read(source)
     pass_.commit()
+    pass_.compacted = len(present)
+    read = present.keys() - pass_.damaged.keys()
+    if read != known:
+        write_compacted(con, read)
     settle(con)
     return pass_
 
@@ -138,10 +157,12 @@ class _Pass:
     store: Path
     ledger: dict[str, SpoolState]
     files: int = 0
+    compacted: int = 0
     lines: int = 0
     bad_lines: int = 0
     waiting_bytes: int = 0
     replaced: list[str] = field(default_factory=list)
+    damaged: dict[str, str] = field(default_factory=dict)
 
     _held: int = 0
     _good: dict[str, list[dict[str, Any]]] = field(default_factory=lambda: defaultdict(list))
@@ -150,40 +171,66 @@ class _Pass:
     _touched: dict[str, SpoolState] = field(default_factory=dict)
     _forgotten: list[SpoolState] = field(default_factory=list)
 
-    def read(self, path: Path) -> None:
-        """Take every whole new line of one spool."""
-        name = path.relative_to(self.store).as_posix()
-        state = self.ledger.get(name)
+    def opened(self, name: str, path: Path) -> list[SpoolSource]:
+        """The spools of a compacted file; none of one that is damaged or gone."""
         try:
-            status = path.stat()
-        except FileNotFoundError:
-            return  # its run was removed since the files were listed
-        self.files += 1
-        if state and state.unchanged(status.st_size, status.st_mtime_ns):
-            self.waiting_bytes += state.seen_bytes - state.consumed_bytes
-            return
-        with path.open("rb") as file:
-            if state and not state.continues_in(file, status.st_size):
-                self.replaced.append(name)
-                self._forgotten.append(state)
-                state = None
-            state = state or SpoolState.new(name)
-            self.ledger[name] = state
-            # Only a file read to its end is known by its size: a crash after a commit half-way must not skip the rest.
-            state.seen_bytes, state.seen_mtime_ns = -1, 0
-            file.seek(state.consumed_bytes)
-            rest = b""
-            while block := file.read(READ_BYTES):
-                *lines, rest = (rest + block).split(b"\n")
-                for line in lines:
-                    self._take(state, line)
-                    if self._held >= BATCH_LINES:
-                        state.fingerprint = fingerprint_at(path, state.consumed_bytes)
-                        self.commit()
-            state.fingerprint = fingerprint(file, state.consumed_bytes)
-        state.seen_bytes, state.seen_mtime_ns = status.st_size, status.st_mtime_ns
-        self._touched[name] = state
-        self.waiting_bytes += len(rest)
+            file = CompactedFile.open(path)
+        except (CompactedError, FileNotFoundError) as error:
+            self.damaged[name] = str(error)
+            return []
+        return [CompactedSource(file, spool, self.store) for spool in file.spools]
+
+    def read(self, source: SpoolSource) -> None:
+        """Take every whole new line of one spool; what a damaged one still gives."""
+        try:
+            self._read(source)
+        except CompactedError as error:
+            assert isinstance(source, CompactedSource)
+            self.damaged[source.file.path.relative_to(self.store).as_posix()] = str(error)
+
+    def _read(self, source: SpoolSource) -> None:
+        state = self.ledger.get(source.name)
+        with contextlib.ExitStack() as stack:
+            try:
+                size, mtime_ns = source.status()
+                self.files += not source.is_final
+                if state and state.unchanged(size, mtime_ns):
+                    self.waiting_bytes += state.seen_bytes - state.consumed_bytes
+                    return
+                if state and source.is_final and size < state.consumed_bytes:
+                    return  # an older copy, from a bundle, of a spool that has grown since
+                reader = stack.enter_context(source.opened())
+            except FileNotFoundError:
+                return  # compacted, or its run removed, since the files were listed
+            state = self._continued(source, state, reader, size)
+            self.waiting_bytes += self._take_all(state, reader)
+            state.fingerprint = reader.fingerprint(state.consumed_bytes)
+        state.seen_bytes, state.seen_mtime_ns = size, mtime_ns
+        self._touched[source.name] = state
+
+    def _continued(self, source: SpoolSource, state: SpoolState | None, reader: SpoolReader, size: int) -> SpoolState:
+        """The state to go on from; that of a spool which was replaced is forgotten."""
+        if state and not state.continues_in(reader, size):
+            self.replaced.append(source.name)
+            self._forgotten.append(state)
+            state = None
+        state = state or SpoolState.new(source.name)
+        self.ledger[source.name] = state
+        # Only a file read to its end is known by its size: a crash after a commit half-way must not skip the rest.
+        state.seen_bytes, state.seen_mtime_ns = -1, 0
+        return state
+
+    def _take_all(self, state: SpoolState, reader: SpoolReader) -> int:
+        """Take the whole lines from where the state says; returns the bytes after the last of them."""
+        rest = b""
+        for block in reader.blocks(state.consumed_bytes):
+            *lines, rest = (rest + block).split(b"\n")
+            for line in lines:
+                self._take(state, line)
+                if self._held >= BATCH_LINES:
+                    state.fingerprint = reader.fingerprint(state.consumed_bytes)
+                    self.commit()
+        return len(rest)
 
     def _take(self, state: SpoolState, line: bytes) -> None:
         try:
@@ -266,12 +313,6 @@ def _note(state: SpoolState, fact: dict[str, Any]) -> None:
         state.kinds.append(fact["kind"])
     state.first_at = at if state.first_at is None else min(state.first_at, at)
     state.last_at = at if state.last_at is None else max(state.last_at, at)
-
-
-def fingerprint_at(path: Path, consumed: int) -> str:
-    """``fingerprint`` of a file without moving anybody's position in it."""
-    with path.open("rb") as file:
-        return fingerprint(file, consumed)
 
 
 if __name__ == "__main__":

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import BinaryIO
 
 import duckdb
 import pyarrow as pa
 
-FINGERPRINT_BYTES = 1024
+from evaluation.results.sources import SpoolReader
 
 _ARROW = {
     "str": pa.string(),
@@ -58,18 +56,9 @@ class SpoolState:
     def unchanged(self, size: int, mtime_ns: int) -> bool:
         return (self.seen_bytes, self.seen_mtime_ns) == (size, mtime_ns)
 
-    def continues_in(self, file: BinaryIO, size: int) -> bool:
-        """Whether ``file`` still begins with what has been read of it."""
-        return size >= self.consumed_bytes and fingerprint(file, self.consumed_bytes) == self.fingerprint
-
-
-def fingerprint(file: BinaryIO, consumed: int) -> str:
-    """Hash of the first and the last bytes before ``consumed``: a replaced file almost surely differs there."""
-    file.seek(0)
-    head = file.read(min(consumed, FINGERPRINT_BYTES))
-    file.seek(max(0, consumed - FINGERPRINT_BYTES))
-    tail = file.read(min(consumed, FINGERPRINT_BYTES))
-    return hashlib.sha256(head + b"|" + tail).hexdigest()[:32]
+    def continues_in(self, reader: SpoolReader, size: int) -> bool:
+        """Whether the spool still begins with what has been read of it."""
+        return size >= self.consumed_bytes and reader.fingerprint(self.consumed_bytes) == self.fingerprint
 
 
 _TIMES = ("first_at", "last_at")
@@ -96,3 +85,19 @@ def write_ledger(con: duckdb.DuckDBPyConnection, states: Iterable[SpoolState]) -
     con.execute("DELETE FROM ledger WHERE file IN (SELECT file FROM ledger_rows)")
     con.execute("INSERT INTO ledger BY NAME SELECT * FROM ledger_rows")
     con.unregister("ledger_rows")
+
+
+def read_compacted(con: duckdb.DuckDBPyConnection) -> set[str]:
+    """The compacted files whose spools are in the database, by path relative to the store."""
+    return {file for (file,) in con.execute("SELECT file FROM compacted").fetchall()}
+
+
+def write_compacted(con: duckdb.DuckDBPyConnection, files: Iterable[str]) -> None:
+    """Make ``files`` the known compacted files."""
+    names = pa.table({"file": pa.array(sorted(files), pa.string())})
+    con.begin()
+    con.execute("DELETE FROM compacted")
+    con.register("compacted_rows", names)
+    con.execute("INSERT INTO compacted BY NAME SELECT * FROM compacted_rows")
+    con.unregister("compacted_rows")
+    con.commit()

@@ -252,6 +252,9 @@ CREATE TABLE ledger (
     last_at TIMESTAMP
 );
 
+-- The compacted files whose spools have been read.
+CREATE TABLE compacted (file VARCHAR NOT NULL);
+
 CREATE TABLE quarantine (
     file VARCHAR NOT NULL,
     start_byte BIGINT NOT NULL,

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
+import fcntl
 import json
 import math
 import os
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
 LINE_VERSION = 1
 """Version of the line format; an ingestor quarantines versions it does not know."""
 SPOOL_FOLDER = "spool"
+COMPACTED_FOLDER = "compacted"
+"""Where the spools of finished runs go (``evaluation.results.compaction``)."""
 SAMPLES_FOLDER = "samples"
 
 _SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -148,9 +152,22 @@ def _create(folder: Path, pid: int) -> tuple[Path, int | None]:
             path = folder / f"{host}-{pid}-{time.time_ns()}.jsonl"
             with contextlib.suppress(FileExistsError):
                 file = os.open(path, flags, 0o644)
-                break
+                if _held(file):
+                    break
+                os.close(file)
         sync_folder(folder)
     return path, file
+
+
+def _held(file: int) -> bool:
+    """Lock the new file for as long as it is open, which keeps compaction away; False if it was taken away before."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX)
+    except OSError as error:
+        if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS):
+            raise
+        # A file system without locks: compaction cannot lock there either, and refuses.
+    return os.fstat(file).st_nlink > 0
 
 
 @contextlib.contextmanager

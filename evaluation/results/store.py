@@ -9,7 +9,7 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
 
-from evaluation.results.spool import SPOOL_FOLDER
+from evaluation.results.spool import COMPACTED_FOLDER, SPOOL_FOLDER
 
 LOCK_POLL_SECONDS = 0.05
 
@@ -58,6 +58,10 @@ class Store:
     def spool_files(self) -> list[Path]:
         """Every spool file, in a fixed order."""
         return sorted(self.runs.glob(f"*/{SPOOL_FOLDER}/*.jsonl"))
+
+    def compacted_files(self) -> list[Path]:
+        """Every file that holds spools of a finished run, in a fixed order."""
+        return sorted(self.runs.glob(f"*/{COMPACTED_FOLDER}/*.parquet"))
 
     @contextlib.contextmanager
     def ingest_lock(self, wait: float | None = None) -> Generator[None]:
