@@ -87,6 +87,17 @@ def pick_many(
     return chosen
 
 
+def entry(label: str, key: str, *, placeholder: str, help: str | None = None, container: Any = st) -> str:
+    """A line of text; empty where nothing was entered."""
+    name = _widget(key)
+    arrived = _arrived(key)
+    st.session_state[name] = arrived[0] if arrived else st.session_state.get(name, _memory().get(key, ""))
+    container.text_input(label, key=name, placeholder=placeholder, help=help)
+    entered = str(st.session_state[name]).strip()
+    _remember(key, entered, [entered])
+    return entered
+
+
 def switch(label: str, key: str, *, default: bool, help: str | None = None, container: Any = st) -> bool:
     """On or off, "1" or "0" in the address."""
     name = _widget(key)

@@ -71,9 +71,21 @@ def pick_split(evaluated: pd.DataFrame, container: Any = st) -> str:
     )
 
 
-def pick_metric(container: Any = st) -> str:
-    """A metric of an evaluation."""
-    return choices.pick("Metric", "metric", METRICS, show=METRIC_TITLES.__getitem__, container=container)
+def pick_metric(samples: int = 1, container: Any = st) -> str:
+    """A metric of an evaluation; with several answers a problem also pass@k, pass^k and maj@k for them."""
+    at = [2**power for power in range(1, samples.bit_length()) if 2**power <= samples]
+    repeated = [f"{kind}{k}" for kind in ("pass@", "pass^", "maj@") for k in dict.fromkeys([*at, samples]) if k > 1]
+    return choices.pick("Metric", "metric", [*METRICS, *repeated], show=metric_title, container=container)
+
+
+def metric_title(metric: str) -> str:
+    """What pages call a metric of an evaluation."""
+    return METRIC_TITLES.get(metric, metric)
+
+
+def most_samples(evaluated: pd.DataFrame, split: str) -> int:
+    """Answers a problem of a split in ``queries/evaluated.sql``."""
+    return int(evaluated.loc[evaluated["split"] == split, "samples"].max())
 
 
 def pick_axis(container: Any = st) -> str:

@@ -59,7 +59,7 @@ def page() -> None:
     cells = snapshot.table("plan_cells", plan=plan)
     names = {name: cell for cell, name in frames.cell_names(zip(cells["label"], cells["axes"], strict=True)).items()}
     baseline = _pick_baseline(cells, list(names), first[2])
-    metric = parts.pick_metric(first[3])
+    metric = parts.pick_metric(parts.most_samples(evaluated, split), first[3])
     grid = _pick_grid(cells, benchmarks)
     view = View(plan, split, metric, grid, cells, names, baseline)
     try:
@@ -132,7 +132,7 @@ def _draw(view: View, comparison: Comparison, places: pd.DataFrame) -> None:
         column_title=view.grid.columns.title,
         ink=INKS.get(st.context.theme.type or "light", INKS["light"]),
     )
-    alt = f"{parts.METRIC_TITLES[view.metric]} of {view.plan}: differences to {view.baseline}; the numbers are below."
+    alt = f"{parts.metric_title(view.metric)} of {view.plan}: differences to {view.baseline}; the numbers are below."
     narrow = len(view.grid.columns.values) <= NARROW
     left, right = st.columns([3, 2], gap="medium") if narrow else (st.container(), st.container())
     with left:

@@ -84,7 +84,7 @@ def page() -> None:
 
 
 def _title(metric: str) -> str:
-    return f"training: {metric.removeprefix(STEP)}" if metric.startswith(STEP) else parts.METRIC_TITLES[metric]
+    return f"training: {metric.removeprefix(STEP)}" if metric.startswith(STEP) else parts.metric_title(metric)
 
 
 def _chart(view: View, metric: str) -> None:

@@ -12,12 +12,14 @@ import streamlit as st
 from dashboard import charts, choices, frames, navigation, parts, pictures
 from dashboard.escaping import plain
 from dashboard.reading import Snapshot
+from evaluation.results.budgets import BUDGETS
 from evaluation.results.compare import BASE
 from evaluation.results.comparison import Comparison, Row
 from evaluation.results.plans import CompareError
 from evaluation.results.tables import SIGNIFICANT, footnotes, to_csv
 
 ALL_BENCHMARKS = "all benchmarks"
+NO_BUDGET = "last"
 NO_BASELINE = ""
 """In the address: no label is empty."""
 
@@ -26,7 +28,7 @@ def page() -> None:
     """Draw the page."""
     snapshot = parts.current()
     st.title("Leaderboard")
-    columns = st.columns(5)
+    columns = st.columns([3, 2, 2, 3, 2])
     plan = parts.pick_plan(snapshot, columns[0])
     if plan is None:
         return
@@ -37,11 +39,11 @@ def page() -> None:
         return
     split, benchmark = _pick_evaluation(evaluated, columns)
     baseline = _pick_baseline(snapshot, plan, columns[3])
-    metric = parts.pick_metric(columns[4])
+    metric = parts.pick_metric(parts.most_samples(evaluated, split), columns[4])
     try:
-        comparison = snapshot.comparison(plan, benchmark, split, baseline, metric)
+        comparison = snapshot.comparison(plan, benchmark, split, baseline, metric, **_pick_terms())
     except CompareError as error:
-        st.info(str(error))
+        st.info(plain(error))
         return
     if not comparison.rows:
         st.info("No run has ended with a whole evaluation yet. The runs so far are listed below.")
@@ -78,8 +80,44 @@ def _pick_baseline(snapshot: Snapshot, plan: str, container: Any) -> str | None:
     return picked or None
 
 
+def _pick_terms() -> dict[str, Any]:
+    """At equal what the rows are compared, and which runs: arguments of ``compare``; raises CompareError."""
+    left, middle, right = st.columns([2, 2, 5])
+    show = {NO_BUDGET: "each run's last evaluation"} | {by: by.replace("_", " ") for by in BUDGETS}
+    by = choices.pick(
+        "At equal",
+        "by",
+        list(show),
+        show=show.__getitem__,
+        container=left,
+        help="Each run at its last evaluation that spent no more than the budget. Total tokens are rollout, reference, "
+        "teacher and auxiliary tokens.",
+    )
+    amount = choices.entry(
+        "Budget", "budget", placeholder="smallest spend of a row", container=middle, help="Empty: all rows can have it."
+    )
+    where = choices.entry(
+        "Only runs with",
+        "where",
+        placeholder="seed<3; optimiser.learning_rate=1e-4",
+        container=right,
+        help="Conditions on anything in a run's specification, as `compare --where` takes them; several with “;”.",
+    )
+    conditions = tuple(part.strip() for part in where.split(";") if part.strip())
+    return {"where": conditions} | ({} if by == NO_BUDGET else {"budget_by": by, "budget": _amount(amount)})
+
+
+def _amount(text: str) -> float | None:
+    if not text:
+        return None
+    try:
+        return float(text.replace(",", "").replace("_", ""))
+    except ValueError:
+        raise CompareError(f"the budget {text!r} is not a number") from None
+
+
 def _title(comparison: Comparison, benchmark: str) -> str:
-    return f"{parts.METRIC_TITLES[comparison.metric]} on {benchmark}, {comparison.split} split"
+    return f"{parts.metric_title(comparison.metric)} on {benchmark}, {comparison.split} split"
 
 
 def _charts(snapshot: Snapshot, comparison: Comparison) -> None:
@@ -108,7 +146,7 @@ def _table(comparison: Comparison) -> None:
     order = [name for name in table.columns if name != "benchmark" or several]
     config = parts.run_columns() | {
         "method": column.TextColumn("method", width="medium"),
-        "score": column.NumberColumn(f"{parts.METRIC_TITLES[comparison.metric]} %", format="%.1f"),
+        "score": column.NumberColumn(f"{parts.metric_title(comparison.metric)} %", format="%.1f"),
         "interval": column.TextColumn(f"{comparison.confidence:.0%} interval"),
         "seeds": column.TextColumn("seeds", help="Seeds in the row, of those the plan asks for."),
         "delta": column.NumberColumn(

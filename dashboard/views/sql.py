@@ -12,6 +12,7 @@ import streamlit as st
 
 from dashboard import choices, frames, parts
 from dashboard.escaping import plain
+from dashboard.examples import EXAMPLES
 from dashboard.reading import Snapshot, Version
 from evaluation.results.query import MAX_ROWS, TIMEOUT_SECONDS, QueryError, QueryResult
 
@@ -20,49 +21,6 @@ ASKED = "query asked"
 ANSWER = "query answer"
 SLOW_SECONDS = 3.0
 """A query that took longer is not asked again by itself when newer results are published."""
-EXAMPLES = {
-    "Final scores of every run": (
-        "SELECT plan, label, seed, benchmark, split, update, accuracy, n_problems\n"
-        "FROM final_scores\n"
-        "ORDER BY plan, benchmark, accuracy DESC"
-    ),
-    "Mean and spread over seeds": (
-        "SELECT plan, label, benchmark, count(*) AS seeds, avg(accuracy) AS mean, stddev(accuracy) AS spread\n"
-        "FROM final_scores\n"
-        "GROUP BY ALL\n"
-        "ORDER BY plan, benchmark, mean DESC"
-    ),
-    "Problems that no seed of a method solves": (
-        "SELECT f.plan, f.label, p.benchmark, p.problem_id, count(*) AS seeds\n"
-        "FROM problem_scores p\n"
-        "JOIN final_scores f USING (run_id, update, benchmark, split)\n"
-        "GROUP BY ALL\n"
-        "HAVING max(p.n_passed) = 0\n"
-        "ORDER BY ALL"
-    ),
-    "Paired differences, seed by seed": (
-        "SELECT plan, label, baseline_label, seed, benchmark, delta, standard_error, n_problems\n"
-        "FROM ablations\n"
-        "ORDER BY plan, position, baseline_label, seed"
-    ),
-    "Cost of every run": (
-        "SELECT plan, label, seed, updates, rollout_tokens, trained_tokens, teacher_tokens, wall_seconds\n"
-        "FROM run_overview\n"
-        "ORDER BY wall_seconds DESC"
-    ),
-    "Loss along training": (
-        "SELECT run_id, update, value AS loss, rollout_tokens\n"
-        "FROM metric_curves\n"
-        "WHERE name = 'loss'\n"
-        "ORDER BY run_id, update"
-    ),
-    "Answers that could not be scored": (
-        "SELECT run_id, update, benchmark, problem_id, sample_index, grader, error\n"
-        "FROM graded_answers\n"
-        "WHERE verdict = 'not_scored'"
-    ),
-}
-"""Title -> a query that works on every store."""
 
 
 @dataclass(frozen=True, slots=True)

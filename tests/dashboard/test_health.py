@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -140,7 +141,7 @@ def test_every_reason_has_a_rule_that_people_can_read() -> None:
     assert set(found["what"]) == named - {"stopped", "quiet"}
 
 
-def _series(store: Path, name: str, values: list[float | None], **more: Any) -> None:
+def _series(store: Path, name: str, values: Sequence[float | None], **more: Any) -> None:
     """One run that recorded these values of one metric."""
     study = Study(seeds=(0,), updates=0, cells=(Cell("OPSD", "opsd", 0.8),))
     run = write_run(store, study, study.cells[0], 0)
@@ -217,4 +218,4 @@ def test_a_run_that_was_stopped_and_one_without_trouble(open_page: Open, tmp_pat
     assert list(zip(flags["label"], flags["what"], strict=True)) == [("stopped", "stopped")]
     assert "no message recorded" in flags["detail"].iloc[0]
     rules = next(element.value for element in app.table)
-    assert "below 5% of that over the first 20%" in rules.loc["entropy collapsed", "rule"]
+    assert "below 5% of that over the first 20%" in str(rules.loc["entropy collapsed", "rule"])

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from dashboard import reading
 from dashboard.escaping import plain
 from dashboard.navigation import PAGES
 from evaluation.results.compare import compare
 from evaluation.results.ingest import ingest
+from evaluation.results.query import run_query
 from evaluation.results.snapshot import open_snapshot
 from evaluation.results.spool import Spool
 from evaluation.statistics import EXACT_BELOW_UNITS
@@ -320,6 +323,11 @@ def test_every_example_query_works(open_page: Open, store: Path) -> None:
         ("DELETE FROM answers", "only SELECT"),
         ("SELECT 1; SELECT 2", "one SELECT statement"),
         ("SELECT * FROM nowhere", "nowhere"),
+        ("COPY (SELECT 1) TO 'out.csv'", "only SELECT"),
+        ("ATTACH 'other.duckdb'", "only SELECT"),
+        ("INSTALL httpfs", "only SELECT"),
+        ("SET threads = 8", "only SELECT"),
+        ("CREATE SECRET (TYPE s3)", "only SELECT"),
         ("SELECT * FROM read_csv('problems.csv')", "disabled"),
         ("SELECT", "rror"),
     ],
@@ -328,7 +336,14 @@ def test_sql_refuses_with_a_reason(open_page: Open, store: Path, query: str, say
     app = open_page(store, "sql", q=query)
     assert not app.exception
     (error,) = [element.value for element in app.error]
-    assert says in error
+    assert says in error and "Traceback" not in error and not app.dataframe[0].value.empty
+
+
+def test_sql_stops_a_runaway_join(open_page: Open, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "run_query", partial(run_query, timeout_seconds=1.0))
+    app = open_page(store, "sql", q="SELECT count(*) FROM range(1000000) a, range(1000000) b, range(1000000) c")
+    (error,) = [element.value for element in app.error]
+    assert "1 s" in error and not app.exception
 
 
 def test_all_benchmarks_at_once(open_page: Open, tmp_path: Path) -> None:

@@ -49,6 +49,8 @@ def test_it_listens_on_this_machine_only_and_reports_nothing() -> None:
     assert dict(zip(*[iter(command(1, open_browser=True)[5:])] * 2, strict=True))["--server.headless"] == "false"
     settings = tomllib.loads((APP.parent / ".streamlit" / "config.toml").read_text())
     assert settings["server"]["address"] == "127.0.0.1" and settings["browser"]["gatherUsageStats"] is False
+    assert settings["server"]["enableXsrfProtection"] is True and settings["server"]["enableCORS"] is True
+    assert settings["client"]["showErrorDetails"] == "none"
 
 
 def test_starting_it_loads_no_streamlit(tmp_path: Path) -> None:
