@@ -51,16 +51,17 @@ class SpoolSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FileReader:
-    """A spool file that is open; each read starts where it is told."""
+    """A spool file that is open; each read starts where it is told and ends at ``size``, where one is given."""
 
     file: BinaryIO
+    size: int | None = None
 
     def blocks(self, start: int = 0) -> Iterator[bytes]:
         """See SpoolReader."""
         position = start
         while True:
             self.file.seek(position)
-            block = self.file.read(READ_BYTES)
+            block = self.file.read(READ_BYTES if self.size is None else max(0, min(READ_BYTES, self.size - position)))
             if not block:
                 return
             position += len(block)
