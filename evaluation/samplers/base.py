@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from evaluation.spec import Spec
 
@@ -27,6 +27,20 @@ class SamplingParams(Spec):
     """Leaves out tokens below this share of the likeliest token's probability; 0 keeps all."""
     stop_token_ids: tuple[int, ...] = ()
     """Ids that end a completion, besides the model's own end-of-turn ids."""
+    stop_sequences: tuple[tuple[int, ...], ...] = ()
+    """Sequences of ids that end a completion."""
+    stop: tuple[str, ...] = ()
+    """Texts that end a completion, wherever the borders of its tokens lie; graded is what comes before them."""
+
+    @model_validator(mode="after")
+    def _stops_are_not_empty(self) -> SamplingParams:
+        if "" in self.stop or () in self.stop_sequences:
+            raise ValueError("stop and stop_sequences: an empty one would end every completion at once: remove it")
+        return self
+
+    def graded(self, text: str) -> str:
+        """``text`` up to the first of ``stop`` in it."""
+        return text[: min((place for stop in self.stop if (place := text.find(stop)) >= 0), default=len(text))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,15 +49,17 @@ class SampleRequest:
 
     prompt_ids: tuple[int, ...]
     seed: int
+    params: SamplingParams | None = None
+    """None takes those of the call; requests of one call may differ in everything."""
 
 
 @dataclass(frozen=True, slots=True)
 class Completion:
     """One drawn completion.
 
-    ``token_ids`` include the end token where one was drawn; ``logprobs`` are the log-probabilities (natural log) of
-    those tokens under softmax(logits / temperature) on the full vocabulary, before top-p, top-k and min-p (at
-    temperature 0: under softmax(logits)).
+    ``token_ids`` include the end token, or the tokens of a stop, where one was drawn; ``logprobs`` are the
+    log-probabilities (natural log) of those tokens under softmax(logits / temperature) on the full vocabulary, before
+    top-p, top-k and min-p (at temperature 0: under softmax(logits)).
     """
 
     token_ids: tuple[int, ...]
@@ -60,5 +76,5 @@ class Sampler(Protocol):
     """Draws completions from a causal language model."""
 
     def sample(self, requests: Sequence[SampleRequest], params: SamplingParams) -> list[Completion]:
-        """One completion for each request, in the order of the requests."""
+        """One completion for each request, in the order of the requests, by its own parameters or else ``params``."""
         ...

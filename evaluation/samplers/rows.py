@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from transformers import Cache, DynamicCache
 from transformers.cache_utils import DynamicLayer
 
 FIRST_COLUMNS = 64
 """Columns allocated beyond the prompt at first; the buffer doubles when full."""
+
+States = tuple[torch.Tensor, torch.Tensor]
+"""Keys and values of one layer."""
 
 
 class RowLayer(DynamicLayer):
@@ -50,20 +55,19 @@ class RowCache(Cache):
         self.columns = 0
         self.capacity = 0
 
-    def place(self, prompts: DynamicCache, index: torch.Tensor, width: int) -> None:
-        """Appends len(index) rows; row i copies sequence ``index[i]`` of ``prompts`` [u, heads, width, head_dim].
+    def place(self, prompts: Sequence[States], index: torch.Tensor, width: int) -> None:
+        """Appends len(index) rows; row i copies sequence ``index[i]`` of each layer's [u, heads, width, head_dim].
 
         ``width`` must not exceed ``columns`` unless the cache is empty.
         """
         if self.rows == 0:
             self.columns = width
             self.reserve(width + FIRST_COLUMNS)
-        prefilled = [_states(layer) for layer in prompts.layers]
         if not self.stored:
-            self.stored = [RowLayer(self, (self._like(keys), self._like(values))) for keys, values in prefilled]
+            self.stored = [RowLayer(self, (self._like(keys), self._like(values))) for keys, values in prompts]
             self.layers = [*self.stored]
         begin, end = self.rows, self.rows + len(index)
-        for layer, new in zip(self.stored, prefilled, strict=True):
+        for layer, new in zip(self.stored, prompts, strict=True):
             for buffer, states in zip(layer.buffers, new, strict=True):
                 buffer[begin:end, :, self.columns - width : self.columns] = states[index]
         self.rows = end
@@ -99,8 +103,12 @@ class RowCache(Cache):
             layer.buffers = (keys, values)
 
 
-def _states(layer: object) -> tuple[torch.Tensor, torch.Tensor]:
-    """The keys and values of one prefilled layer."""
+def states_of(prefilled: DynamicCache) -> list[States]:
+    """The keys and values of a prefilled cache, layer by layer. Raises ValueError for layers that hold others."""
+    return [_states(layer) for layer in prefilled.layers]
+
+
+def _states(layer: object) -> States:
     if not isinstance(layer, DynamicLayer) or layer.keys is None or layer.values is None:
         raise ValueError(f"HFSampler cannot decode from a cache layer of type {type(layer).__name__}")
     return layer.keys, layer.values

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import torch
 
-from evaluation.samplers import decoding
+from evaluation.samplers import decoding, waiting
 from evaluation.samplers.base import Completion, SampleRequest, SamplingParams
 from evaluation.samplers.drawing import uniforms
 from evaluation.samplers.hf import HFSampler
-from tests.evaluation.samplers.models import PAD, VOCABULARY, llama, qwen3, ragged_requests
+from tests.evaluation.samplers.models import PAD, VOCABULARY, decode, llama, qwen3, ragged_requests
 
 END = 5
 GREEDY = SamplingParams(max_new_tokens=24, temperature=0.0)
@@ -111,6 +111,37 @@ def test_a_group_shares_one_prefill() -> None:
     assert widths[0] == (2, 4), "eight requests, two distinct prompts"
 
 
+@pytest.mark.parametrize("max_rows", [1, 2, 3, 5])
+def test_a_prompt_is_prefilled_once_however_its_requests_are_spread(max_rows: int) -> None:
+    """Ids that enter the model in forwards of more than the rows' last tokens are those of the distinct prompts."""
+    model = qwen3("eager")
+    seen: list[tuple[int, ...]] = []
+    handle = model.get_input_embeddings().register_forward_hook(
+        lambda module, inputs, output: seen.append(tuple(inputs[0].shape))
+    )
+    prompts = [(3, 4, 6, 8), (7, 3, 9, 9), (2, 9, 7), (3, 4)]
+    requests = [SampleRequest(prompt, seed) for seed in range(7) for prompt in prompts]
+    completions = _sampler(model, max_rows).sample(requests, SamplingParams(max_new_tokens=6))
+    handle.remove()
+    prefilled = [rows for rows, width in seen if width > 1]
+    assert sum(prefilled) == len(prompts), "28 requests, four prompts"
+    alone = [_sampler(qwen3("eager"), 1).sample([request], SamplingParams(max_new_tokens=6))[0] for request in requests]
+    assert [c.token_ids for c in completions] == [c.token_ids for c in alone]
+    for one, other in zip(completions, alone, strict=True):
+        assert one.logprobs == pytest.approx(other.logprobs, abs=1e-5)
+
+
+def test_looking_seldom_for_stops_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    requests = ragged_requests(60)
+    params = SamplingParams(max_new_tokens=30, stop=("da", "é"), stop_sequences=((3, 4), (1,)))
+    sampler = HFSampler(qwen3("eager"), end_ids=frozenset({END}), pad_id=PAD, max_rows=16, decode=decode)
+    often = sampler.sample(requests, params)
+    assert sum(c.finish_reason == "stop" and c.token_ids[-1] != END for c in often) > 10
+    monkeypatch.setattr(decoding, "STEPS_BETWEEN_CHECKS", {"cpu": 7})
+    seldom = sampler.sample(requests, params)
+    assert [(c.token_ids, c.finish_reason) for c in seldom] == [(c.token_ids, c.finish_reason) for c in often]
+
+
 def test_ended_rows_leave_the_batch() -> None:
     model = qwen3("eager")
     rows: list[int] = []
@@ -146,7 +177,7 @@ def test_long_queues_are_prefilled_in_pieces(monkeypatch: pytest.MonkeyPatch) ->
     model = qwen3("eager")
     requests = ragged_requests(30)
     whole = _sampler(model, 32).sample(requests, GREEDY)
-    monkeypatch.setattr(decoding, "PREFILL_TOKENS", 40)
+    monkeypatch.setattr(waiting, "PREFILL_TOKENS", 40)
     assert [c.token_ids for c in _sampler(model, 32).sample(requests, GREEDY)] == [c.token_ids for c in whole]
 
 
