@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import socket
+import sys
 import time
 import traceback
 from pathlib import Path
@@ -9,6 +12,7 @@ from typing import Any
 
 from prefect import flow
 from prefect.futures import PrefectFuture
+from prefect.runtime import flow_run
 
 from evaluation.results.records import RunEvent
 from evaluation.results.spool import Spool
@@ -39,7 +43,7 @@ def experiment(run_id: str, run_dir: str) -> None:
             return
         attempt = folder.start_attempt()
         with Spool(folder.path, role="driver", attempt=attempt) as spool:
-            spool.append(RunEvent(run_id, attempt * 2 - 1, "running", time.time()))
+            spool.append(RunEvent(run_id, attempt * 2 - 1, "running", time.time(), details=_execution()))
             spool.flush()
             try:
                 summary = _train_and_evaluate(folder, attempt)
@@ -51,6 +55,21 @@ def experiment(run_id: str, run_dir: str) -> None:
             spool.append(RunEvent(run_id, attempt * 2, "done", time.time()))
             spool.flush()
             folder.finish(summary)
+
+
+def _execution() -> dict[str, Any]:
+    """Who runs this attempt: host, process, command, and its names in Prefect and Ray."""
+    import ray
+
+    context = ray.get_runtime_context() if ray.is_initialized() else None
+    return {
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "command": sys.argv,
+        "prefect_flow_run": flow_run.id,
+        "ray_job": context.get_job_id() if context else None,
+        "ray_node": context.get_node_id() if context else None,
+    }
 
 
 def _train_and_evaluate(folder: RunFolder, attempt: int) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import os
 import platform
 import socket
 import subprocess
@@ -19,6 +20,12 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 
 NUMBERLESS = ("evaluation/results", "evaluation/statistics", "evaluation/bench.py", "training/bench")
 """Sources of training and evaluation that read or measure results and decide none."""
+
+SOURCES = ("flows", "training", "evaluation", "dashboard")
+"""Folders whose new files belong to the code a run was started with."""
+
+MOST_PATCH_BYTES = 2**20
+"""A larger patch of the working tree is not kept: its hash is, and the run cannot be reproduced from the store."""
 
 RECORDED_PACKAGES = (
     "torch", "transformers", "tokenizers", "safetensors", "numpy", "prefect", "ray", "duckdb", "pyarrow", "deepspeed",
@@ -82,19 +89,52 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _git() -> dict[str, Any]:
-    def ask(*words: str) -> str | None:
-        try:
-            done = subprocess.run(["git", "-C", str(REPOSITORY), *words], capture_output=True, text=True, timeout=10)
-        except (OSError, subprocess.TimeoutExpired):
-            return None
-        return done.stdout.strip() if done.returncode == 0 else None
+@functools.cache
+def working_changes() -> bytes | None:
+    """What the working tree has beyond its commit, as a patch: changes, and new files below SOURCES.
 
-    commit = ask("rev-parse", "HEAD")
-    status = ask("status", "--porcelain", "--untracked-files=no")
-    diff = ask("diff", "HEAD")
+    None where there is no git, or nothing is changed.
+    """
+    patch = _ask_git("diff", "HEAD", "--binary")
+    if patch is None:
+        return None
+    new = _ask_git("ls-files", "-z", "--others", "--exclude-standard", "--", *SOURCES) or b""
+    for name in filter(None, new.decode().split("\0")):
+        patch += _ask_git("diff", "--no-index", "--binary", "--", os.devnull, name, ok=(0, 1)) or b""
+    return patch or None
+
+
+def keep_changes(store: Path) -> None:
+    """Keep the patch of ``working_changes`` in the store, once, under its hash; none that is too large."""
+    patch = working_changes()
+    if patch is not None and len(patch) <= MOST_PATCH_BYTES:
+        file = store / _patch_file(patch)
+        if not file.exists():
+            file.parent.mkdir(parents=True, exist_ok=True)
+            temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
+            temporary.write_bytes(patch)
+            temporary.replace(file)
+
+
+def _patch_file(patch: bytes) -> str:
+    return f"code/{hashlib.sha256(patch).hexdigest()}.patch"
+
+
+def _ask_git(*words: str, ok: tuple[int, ...] = (0,)) -> bytes | None:
+    try:
+        done = subprocess.run(["git", "-C", str(REPOSITORY), *words], capture_output=True, timeout=30)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout if done.returncode in ok else None
+
+
+def _git() -> dict[str, Any]:
+    commit, patch = _ask_git("rev-parse", "HEAD"), working_changes()
+    kept = patch is not None and len(patch) <= MOST_PATCH_BYTES
     return {
-        "git_commit": commit,
-        "git_dirty": bool(status) if status is not None else None,
-        "git_diff_hash": hashlib.sha256(diff.encode()).hexdigest() if diff else None,
+        "git_commit": commit.decode().strip() if commit else None,
+        "git_dirty": patch is not None if commit else None,
+        "git_diff_hash": hashlib.sha256(patch).hexdigest() if patch else None,
+        "git_diff_bytes": len(patch) if patch else None,
+        "git_diff_file": _patch_file(patch) if patch and kept else None,
     }

@@ -14,7 +14,7 @@ from evaluation.results.records import PlanCell as PlanCellRecord
 from evaluation.results.records import RunEvent, RunRecord, tuning_plan
 from evaluation.results.spool import Spool
 from flows.expansion import Cell, expand, expand_trials
-from flows.identity import identity, provenance, run_id
+from flows.identity import identity, keep_changes, provenance, run_id
 from flows.plan_spec import Plan, PlanError
 from flows.run_folder import RunFolder, StoredRun
 from flows.settings import Settings
@@ -78,11 +78,11 @@ def prepare(
     checked = checked or Checked(settings)
     where = f"plan {plan.name}"
     try:
-        trials = [_prepare_cell(cell, checked, settings) for cell in expand_trials(plan, where)]
+        trials = [prepare_cell(cell, checked, settings) for cell in expand_trials(plan, where)]
         choices, refused = _choose(trials, gave_up)
         runs, waiting = [], []
         for cell in expand(plan, where, {label: choice.values for label, choice in choices.items()}):
-            run = _prepare_cell(cell, checked, settings)
+            run = prepare_cell(cell, checked, settings)
             if cell.tuned_like is None or cell.tuned_like in choices:
                 runs.append(run)
             elif cell.tuned_like not in refused:
@@ -156,7 +156,7 @@ class Checked:
             self.lengths.add(key)
 
 
-def _prepare_cell(cell: Cell, checked: Checked, settings: Settings) -> PreparedRun:
+def prepare_cell(cell: Cell, checked: Checked, settings: Settings) -> PreparedRun:
     model = checked.model(cell.spec.model)
     sources = checked.source(cell.spec)
     if cell.spec.method is not None:
@@ -173,6 +173,7 @@ def record_plan(prepared: PreparedPlan, settings: Settings, created_at: float) -
     """Write every new run's folder, and which run fills which cell if that is not what was recorded last."""
     marker = settings.store / "plans" / f"{prepared.plan.name}.json"
     edition = _edition(prepared)
+    keep_changes(settings.store)
     is_current = marker.exists() and json.loads(marker.read_text())["edition"] == edition
     # Trials first: the plan itself is then the one recorded last, which is what tables show unasked.
     for run in (*prepared.trials, *prepared.runs):

@@ -7,33 +7,24 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.table import Column, Table
+from rich.table import Table
 from rich.text import Text
 
+from flows.comparing import print_comparison, print_costs, print_trials
 from flows.errors import UsageError
 from flows.tuning import failed_before
 
 if TYPE_CHECKING:
-    import duckdb
-
-    from evaluation.results.compare import Comparison
-    from evaluation.results.trials import Sheet
     from flows.doctor import Check
     from flows.prepare import PreparedPlan
     from flows.settings import Settings
     from flows.sweep import StudyOutcome
-
-WIDE_COLUMNS = 150
-"""A terminal this wide gets every column."""
-
-FORMATS = ("table", "markdown", "csv", "json")
-
 
 @contextlib.contextmanager
 def refusals() -> Generator[None]:
@@ -53,7 +44,7 @@ def print_outcome(outcome: StudyOutcome, settings: Settings, console: Console) -
     plan = outcome.prepared.plan
     console.print()
     if any(run.folder.finished() for run in outcome.prepared.runs):
-        print_comparison(settings.store, plan.name, None, plan.evaluation.split, None, "table", console)
+        print_comparison(settings.store, "table", console, plan=plan.name, split=plan.evaluation.split)
     if plan.notes:
         console.print(plan.notes.rstrip(), highlight=False, markup=False)
     if plan.tuning is not None and any(run.folder.finished() for run in outcome.prepared.trials):
@@ -91,95 +82,6 @@ def _print_next(plan: str, console: Console) -> None:
     ):
         command = command.replace("stillroom", program, 1)
         console.print(f"  {command:<86} [dim]{meaning}[/dim]", highlight=False, soft_wrap=True)
-
-
-def print_comparison(
-    store: Path, plan: str | None, benchmark: str | None, split: str, baseline: str | None, form: str, console: Console
-) -> None:
-    """`stillroom compare` in one of FORMATS."""
-    from evaluation.results.compare import compare
-    from evaluation.results.snapshot import open_snapshot
-
-    _refuse_format(form)
-    with refusals():
-        snapshot = open_snapshot(store)
-        try:
-            comparison = compare(snapshot, plan=plan, benchmark=benchmark, split=split, baseline=baseline)
-        finally:
-            snapshot.close()
-    _print_comparison(comparison, form, console)
-
-
-def print_trials(store: Path, plan: str | None, form: str, console: Console) -> None:
-    """`stillroom compare --tuning` in one of FORMATS: the trials of a plan, their scores, what was chosen."""
-    from evaluation.results.trials import trials_sheet, tuning_trials
-
-    _print_sheet(store, lambda snapshot: trials_sheet(*tuning_trials(snapshot, plan)), form, console)
-
-
-def print_costs(store: Path, plan: str | None, form: str, console: Console) -> None:
-    """`stillroom compare --cost` in one of FORMATS: what a plan took in all, runs and trials apart."""
-    from evaluation.results.trials import costs_sheet, plan_costs
-
-    _print_sheet(store, lambda snapshot: costs_sheet(*plan_costs(snapshot, plan)), form, console)
-
-
-def _print_sheet(store: Path, read: Callable[[duckdb.DuckDBPyConnection], Sheet], form: str, console: Console) -> None:
-    from evaluation.results.snapshot import open_snapshot
-
-    _refuse_format(form)
-    with refusals(), open_snapshot(store) as snapshot:
-        sheet = read(snapshot)
-    if form == "json":
-        print(json.dumps(sheet.records, indent=2))
-    elif form == "csv":
-        print(sheet.to_csv(), end="")
-    elif form == "markdown":
-        print(sheet.to_markdown(), end="")
-    else:
-        console.print(sheet.render())
-
-
-def _refuse_format(form: str) -> None:
-    if form not in FORMATS:
-        raise UsageError(f"--format {form!r} is none of {', '.join(FORMATS)}")
-
-
-def _print_comparison(comparison: Comparison, form: str, console: Console) -> None:
-    from evaluation.results.tables import render, to_csv, to_markdown
-
-    if form == "json":
-        print(json.dumps(comparison.to_dict(), indent=2))
-    elif form == "csv":
-        print(to_csv(comparison), end="")
-    elif form == "markdown":
-        print(to_markdown(comparison), end="")
-    else:
-        console.print(render(comparison, wide=console.width >= WIDE_COLUMNS))
-
-
-def print_query(store: Path, sql: str, max_rows: int, timeout: float, form: str, console: Console) -> None:
-    """`stillroom query` as a table, JSON or CSV."""
-    from evaluation.results.query import run_query
-
-    if max_rows < 1:
-        raise UsageError(f"--max-rows must be 1 or more, not {max_rows}")
-    if timeout <= 0:
-        raise UsageError(f"--timeout must be above 0 seconds, not {timeout:g}")
-    with refusals():
-        result = run_query(store, sql, max_rows=max_rows, timeout_seconds=timeout)
-    if form == "json":
-        print(json.dumps(result.to_dict(), indent=2))
-    elif form == "csv":
-        print(result.to_csv(), end="")
-    else:
-        # Text, not markup: a cell may hold square brackets.
-        table = Table(*(Column(Text(column)) for column in result.columns))
-        for row in result.rows:
-            table.add_row(*(Text("" if value is None else str(value)) for value in row))
-        console.print(table)
-        if result.truncated:
-            console.print(f"More than {max_rows} rows: raise --max-rows.", style="yellow")
 
 
 def print_ingest(store: Path, rebuild: bool, as_json: bool, console: Console) -> None:

@@ -76,6 +76,18 @@ def run_plan(plan: Plan, settings: Settings, notify: Notify, watch: Watch) -> St
     return _outcome(prepared, attempted, failures, stopped, time.time() - started)
 
 
+def run_prepared(prepared: PreparedPlan, settings: Settings, notify: Notify, watch: Watch) -> dict[str, str]:
+    """Run what is missing of runs that wait for no choice, and bring the results up to date; the errors by run."""
+    record_plan(prepared, settings, time.time())
+    missing = prepared.missing()
+    failures: dict[str, str] = {}
+    if missing:
+        with _ingestor(settings.store), _services(prepared.plan, prepared, settings, notify):
+            failures, _ = _round(prepared.plan, prepared, missing, notify, watch)
+    _bring_up_to_date(settings.store, notify)
+    return failures
+
+
 def _outcome(
     prepared: PreparedPlan, attempted: dict[str, PreparedRun], failures: dict[str, str], stopped: bool, seconds: float
 ) -> StudyOutcome:

@@ -10,6 +10,7 @@ import csv
 import io
 import json
 import math
+import os
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -67,11 +68,41 @@ def run_query(
     Nothing can be written, no file or network reached, memory, threads and time are bounded. Raises NoSnapshotError
     when nothing is published yet and QueryError, one line, for everything wrong with the query.
     """
+    reply = _ask(store, sql, max_rows, timeout_seconds)
+    return QueryResult(
+        tuple(reply["columns"]), tuple(reply["types"]), [tuple(row) for row in reply["rows"]], reply["truncated"]
+    )
+
+
+def query_to_parquet(
+    store: Path, sql: str, file: Path, *, max_rows: int, timeout_seconds: float = TIMEOUT_SECONDS
+) -> tuple[int, bool]:
+    """Write the rows of one SELECT to ``file``, whole or not at all; how many, and whether there were more.
+
+    Bounds and errors as in ``run_query``; OSError where the file cannot be written. The statement itself reaches no
+    file: the process that runs it writes its rows.
+    """
+    temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
+    try:
+        reply = _ask(store, sql, max_rows, timeout_seconds, file=temporary)
+        temporary.replace(file)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return reply["written"], reply["truncated"]
+
+
+def _ask(store: Path, sql: str, max_rows: int, timeout_seconds: float, *, file: Path | None = None) -> dict[str, Any]:
     if max_rows < 1:
         raise ValueError(f"max_rows must be at least 1, got {max_rows}")
     if snapshot_version(store) is None:
         raise NoSnapshotError(store)
-    request = {"store": str(store), "sql": sql, "max_rows": max_rows, "cpu_seconds": math.ceil(4 * timeout_seconds) + 5}
+    request = {
+        "store": str(store),
+        "sql": sql,
+        "max_rows": max_rows,
+        "cpu_seconds": math.ceil(4 * timeout_seconds) + 5,
+        "file": str(file.absolute()) if file else None,
+    }
     command = [sys.executable, "-I", "-S", "-c", _CHILD, json.dumps([p or "." for p in sys.path])]
     try:
         done = subprocess.run(
@@ -85,6 +116,4 @@ def run_query(
     reply = json.loads(done.stdout)
     if "error" in reply:
         raise QueryError(reply["error"])
-    return QueryResult(
-        tuple(reply["columns"]), tuple(reply["types"]), [tuple(row) for row in reply["rows"]], reply["truncated"]
-    )
+    return reply

@@ -17,6 +17,7 @@ import duckdb
 from evaluation.results.snapshot import open_snapshot
 
 FETCH_ROWS = 1_000
+WRITE_ROWS = 100_000
 LONGEST_ERROR = 400
 ADDRESS_SPACE_BYTES = 3 * 2**30
 """DuckDB's own limit does not count everything (a list of 300 million numbers escapes it); this one does."""
@@ -26,8 +27,15 @@ class NotOneSelect(ValueError):
     """The text is something else than one SELECT."""
 
 
+class Unwritable(ValueError):
+    """The rows have a column that the file format has no type for, or the disk refuses."""
+
+
 def main() -> None:
-    """Answer one request: {"store", "sql", "max_rows", "cpu_seconds"} -> {"columns", "types", "rows", …} or error."""
+    """Answer one request: {store, sql, max_rows, cpu_seconds, file} -> {columns, types, rows, …}, or {error}.
+
+    With a ``file`` the rows are written to it and the reply is {written, truncated}.
+    """
     request = json.load(sys.stdin)
     # The reply keeps standard output for itself: whatever the engine prints (a progress bar) goes to standard error.
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
@@ -37,10 +45,11 @@ def main() -> None:
     _limit(resource.RLIMIT_CPU, request["cpu_seconds"])
     _limit(resource.RLIMIT_CORE, 0)
     try:
-        reply = answer(Path(request["store"]), request["sql"], request["max_rows"])
+        asked = Path(request["store"]), request["sql"], request["max_rows"]
+        reply = write(*asked, Path(request["file"])) if request["file"] else answer(*asked)
     except (duckdb.OutOfMemoryException, MemoryError):
         reply = {"error": "the query needs more memory than a query may use: aggregate or filter first"}
-    except (NotOneSelect, duckdb.Error) as error:
+    except (NotOneSelect, Unwritable, duckdb.Error) as error:
         reply = {"error": one_line(str(error))}
     with replies:
         json.dump(reply, replies, allow_nan=False)
@@ -69,6 +78,28 @@ def answer(store: Path, sql: str, max_rows: int) -> dict[str, Any]:
         "rows": rows[:max_rows],
         "truncated": len(rows) > max_rows,
     }
+
+
+def write(store: Path, sql: str, max_rows: int, file: Path) -> dict[str, Any]:
+    """The first ``max_rows`` rows as a Parquet file, and whether there were more."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    statement = one_select(sql)
+    written = 0
+    with open_snapshot(store) as con:
+        reader = con.execute(statement).to_arrow_reader(WRITE_ROWS)
+        try:
+            with parquet.ParquetWriter(file, reader.schema, compression="zstd") as writer:
+                for batch in reader:
+                    kept = batch.slice(0, max_rows - written)
+                    writer.write_batch(kept)
+                    written += kept.num_rows
+                    if kept.num_rows < batch.num_rows:
+                        return {"written": written, "truncated": True}
+        except (pa.ArrowException, OSError) as error:
+            raise Unwritable(f"the rows cannot be written as Parquet: {error}") from error
+    return {"written": written, "truncated": False}
 
 
 def one_select(sql: str) -> duckdb.Statement:

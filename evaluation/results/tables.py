@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from evaluation.results.budgets import TOTAL_TOKENS
 from evaluation.results.comparison import Comparison, Row
 from evaluation.results.records import COST_KEYS
 from evaluation.statistics import FEWEST_SEEDS, Interval
@@ -28,9 +29,7 @@ def render(comparison: Comparison, *, wide: bool = False) -> Table:
     from rich.text import Text
 
     # Text, not markup: a label or an interval may hold square brackets.
-    table = Table(
-        title=Text(_title(comparison)), caption=Text("\n".join(footnotes(comparison))), caption_justify="left"
-    )
+    table = Table(title=Text(title(comparison)), caption=Text("\n".join(footnotes(comparison))), caption_justify="left")
     columns = [column for column in _columns(comparison) if wide or column.always]
     for column in columns:
         table.add_column(column.name, justify="left" if column.is_text else "right")
@@ -47,7 +46,7 @@ def to_markdown(comparison: Comparison) -> str:
     rows += [[column.cell(row).replace("|", "\\|") for column in columns] for row in comparison.rows]
     lines = [f"| {' | '.join(row)} |" for row in rows]
     notes = [f"- {note}" for note in footnotes(comparison)]
-    return "\n".join([f"**{_title(comparison)}**", "", *lines, "", *notes, ""])
+    return "\n".join([f"**{title(comparison)}**", "", *lines, "", *notes, ""])
 
 
 def to_csv(comparison: Comparison) -> str:
@@ -64,8 +63,9 @@ def _record(comparison: Comparison, row: Row) -> dict[str, object]:
     low, high = _bounds(row.interval)
     delta_low, delta_high = _bounds(row.delta_interval)
     return {
-        "plan": comparison.plan,
+        "plan": row.plan or comparison.plan,
         "benchmark": row.benchmark,
+        "is_retention": row.is_retention,
         "split": comparison.split,
         "metric": comparison.metric,
         "label": row.label,
@@ -81,6 +81,10 @@ def _record(comparison: Comparison, row: Row) -> dict[str, object]:
         "high": high,
         "standard_error": row.standard_error,
         "seed_values": " ".join(f"{seed.seed}:{seed.value!r}" for seed in row.seeds),
+        "updates": " ".join(f"{seed.seed}:{seed.update}" for seed in row.seeds),
+        "budget_by": comparison.budget.by if comparison.budget else None,
+        "budget": comparison.budget.value if comparison.budget else None,
+        "spent": row.spent,
         **{key: row.cost[key] for key in COST_KEYS},
         "baseline": comparison.baseline,
         "delta": row.delta,
@@ -119,6 +123,7 @@ def footnotes(comparison: Comparison) -> list[str]:
     notes.append(f"Problems: {', '.join(sizes) or 'none'}. Costs are means over seeds, at the evaluated checkpoint.")
     rules = dict.fromkeys(row.rule for row in comparison.rows if row.rule)
     notes += [f"Test: {rule}." for rule in rules]
+    notes += _selection_notes(comparison)
     flagged = [row.label for row in comparison.rows if row.unscored_rate > UNSCORED_FLAG]
     if flagged:
         notes.append(f"! more than {UNSCORED_FLAG:.0%} of the answers could not be scored: {', '.join(flagged)}.")
@@ -129,12 +134,37 @@ def footnotes(comparison: Comparison) -> list[str]:
     return notes
 
 
-def _title(comparison: Comparison) -> str:
+def _selection_notes(comparison: Comparison) -> list[str]:
+    """Which runs and which checkpoints the table is about."""
+    notes = []
+    if comparison.budget is not None:
+        budget = comparison.budget
+        why = ", the smallest spend of a row" if budget.is_default else ""
+        notes.append(
+            f"Budget: {budget.value:,.6g} {budget.by.replace('_', ' ')}{why}. Each run at its last whole evaluation "
+            "that spent no more; nothing is interpolated."
+        )
+        if budget.by == "total_tokens":
+            parts = ", ".join(key.removesuffix("_tokens") for key in TOTAL_TOKENS)
+            notes.append(f"Total tokens: {parts}; the tokens in the loss are these again and are not added.")
+    if any(row.is_retention for row in comparison.rows):
+        notes.append("(retention): a benchmark that training must not spoil, asked before and after it.")
+    if comparison.filters:
+        conditions = " and ".join(comparison.filters)
+        notes.append(f"Only runs with {conditions}, and the untrained model: {comparison.n_filtered} left out.")
+    if "@" in comparison.metric or "^" in comparison.metric:
+        short = [row.label for row in comparison.rows if (row.n_valued_problems or 0) < row.n_problems]
+        names = f"; some are missing in: {', '.join(dict.fromkeys(short))}" if short else ""
+        notes.append(f"{comparison.metric}: over the problems with that many scored answers{names}.")
+    return notes
+
+
+def title(comparison: Comparison) -> str:
     benchmarks = ", ".join(dict.fromkeys(row.benchmark for row in comparison.rows)) or "nothing yet"
-    return f"{comparison.plan}: {_metric(comparison)} on {benchmarks}, {comparison.split} split"
+    return f"{comparison.plan}: {metric_text(comparison)} on {benchmarks}, {comparison.split} split"
 
 
-def _metric(comparison: Comparison) -> str:
+def metric_text(comparison: Comparison) -> str:
     return comparison.metric.replace("_", " ")
 
 
@@ -148,16 +178,16 @@ class _Column:
 
 
 def _columns(comparison: Comparison) -> list[_Column]:
-    several = len({row.benchmark for row in comparison.rows}) > 1
-    cells = {(row.label, row.axes) for row in comparison.rows}
-    shared = {label for label, count in Counter(label for label, _ in cells).items() if count > 1}
+    several = len({row.benchmark for row in comparison.rows}) > 1 or any(row.is_retention for row in comparison.rows)
+    name = labels(comparison)
     return [
-        _Column("method", lambda row: _label(row, shared), is_text=True),
-        *([_Column("benchmark", lambda row: row.benchmark, is_text=True)] if several else []),
+        _Column("method", name, is_text=True),
+        *([_Column("benchmark", benchmark_text, is_text=True)] if several else []),
         _Column("seeds", _seeds),
-        _Column(f"{_metric(comparison)} %", _score),
-        _Column("Δ" if comparison.baseline is None else f"Δ {comparison.baseline}", _delta),
-        _Column("p", _p),
+        _Column(f"{metric_text(comparison)} %", score_text),
+        _Column("Δ" if comparison.baseline is None else f"Δ {comparison.baseline}", delta_text),
+        _Column("p", p_text),
+        *_budget_columns(comparison),
         _Column("rollout tokens", lambda row: count_text(row.cost["rollout_tokens"])),
         _Column("reference tokens", lambda row: count_text(row.cost["reference_tokens"]), always=False),
         _Column("trained tokens", lambda row: count_text(row.cost["trained_tokens"])),
@@ -179,19 +209,50 @@ def _wall(row: Row) -> str:
     return "–" if seconds is None else f"{seconds:,.0f}"
 
 
-def _label(row: Row, shared: Collection[str]) -> str:
-    """The row's label; with its place on the axes where other rows have the same label."""
-    name = f"{row.label} {row.axes}" if row.label in shared else row.label
-    return f"{name} (control)" if row.is_control else name
+def labels(comparison: Comparison) -> Callable[[Row], str]:
+    """What to call a row: its label, with plan or place on the axes where other rows have the same label."""
+    cells = {(row.label, row.plan, row.axes) for row in comparison.rows}
+    in_plans = _repeated({(label, plan) for label, plan, _ in cells})
+    on_axes = _repeated({(label, axes) for label, _, axes in cells})
+
+    def name(row: Row) -> str:
+        text = f"{row.label} {row.axes}" if row.label in on_axes else row.label
+        text = f"{text} ({row.plan})" if row.label in in_plans else text
+        return f"{text} (control)" if row.is_control else text
+
+    return name
 
 
-def _score(row: Row) -> str:
+def _repeated(pairs: Collection[tuple[str, str]]) -> set[str]:
+    return {label for label, count in Counter(label for label, _ in pairs).items() if count > 1}
+
+
+def benchmark_text(row: Row) -> str:
+    return f"{row.benchmark} (retention)" if row.is_retention else row.benchmark
+
+
+def _budget_columns(comparison: Comparison) -> list[_Column]:
+    if comparison.budget is None:
+        return []
+    by = comparison.budget.by
+    columns = [_Column("at update", _updates)]
+    if by == "total_tokens":
+        columns.append(_Column("total tokens", lambda row: count_text(row.spent)))
+    return columns
+
+
+def _updates(row: Row) -> str:
+    found = sorted({seed.update for seed in row.seeds})
+    return str(found[0]) if len(found) == 1 else f"{found[0]}–{found[-1]}"
+
+
+def score_text(row: Row) -> str:
     if row.interval:
         return f"{100 * row.mean:.1f} [{100 * row.interval.low:.1f}, {100 * row.interval.high:.1f}]"
     return " · ".join(f"{100 * seed.value:.1f}" for seed in row.seeds)
 
 
-def _delta(row: Row) -> str:
+def delta_text(row: Row) -> str:
     if row.delta is None:
         return "–"
     if row.delta_interval is None:
@@ -199,7 +260,7 @@ def _delta(row: Row) -> str:
     return f"{100 * row.delta:+.1f} [{100 * row.delta_interval.low:+.1f}, {100 * row.delta_interval.high:+.1f}]"
 
 
-def _p(row: Row) -> str:
+def p_text(row: Row) -> str:
     if row.p_holm is None:
         return "–"
     text = "<.001" if row.p_holm < 0.001 else f"{row.p_holm:.3f}"

@@ -1,12 +1,14 @@
 """The command line: ``stillroom …``. Heavy libraries are imported by the commands that need them, on use."""
 
+from flows.cli.asking import compare, diff, query
 from flows.cli.entry import main
 from flows.cli.evaluating import evaluate, regrade
-from flows.cli.reading import benchmarks, compare, methods, plans, query, status
+from flows.cli.reading import benchmarks, methods, plans, status
 from flows.cli.running import demo, run, sweep
+from flows.cli.runs import archive, export_model, note, reproduce, tag
 from flows.cli.upkeep import dashboard, doctor, ingest
 
 __all__ = [
-    "benchmarks", "compare", "dashboard", "demo", "doctor", "evaluate", "ingest", "main", "methods", "plans", "query",
-    "regrade", "run", "status", "sweep",
+    "archive", "benchmarks", "compare", "dashboard", "demo", "diff", "doctor", "evaluate", "export_model", "ingest",
+    "main", "methods", "note", "plans", "query", "regrade", "reproduce", "run", "status", "sweep", "tag",
 ]  # fmt: skip
