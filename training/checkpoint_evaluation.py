@@ -22,8 +22,9 @@ from training.base_models import resolve_model
 from training.checkpoints import STUDENT_FILE, CheckpointError, segment_report, write_json
 from training.learners.loading import fix_numerics, load_base, load_renderer
 from training.learners.weights import load_weights, low_precision_copy, student_copy
-from training.rendering import Renderer
+from training.rendering import Renderer, language_of
 from training.spec import RunSpec
+from training.traces.checkpoint import CheckpointTracer
 from training.warm import warm_sources
 
 ROLE = "evaluator"
@@ -85,8 +86,9 @@ def evaluate_checkpoint(
 ) -> dict[str, Any]:
     """Answers and grades the benchmarks of ``spec.evaluation`` with ``weights`` (None: the base model).
 
-    ``retention``: those of its retention, too. The student never sees privileged context here. Writes ``evaluations/<update>.json`` last: {update, seconds,
-    benchmarks: {name: {problems, answers, passed, not_scored}}}, which is also returned.
+    ``retention``: those of its retention, too. The student never sees privileged context here. Traces are made beside
+    the answers and read nothing into them. Writes ``evaluations/<update>.json`` last: {update, seconds, benchmarks:
+    {name: {problems, answers, passed, not_scored}}}, which is also returned.
     """
     began = time.perf_counter()
     device = fix_numerics(spec.compute)
@@ -99,9 +101,13 @@ def evaluate_checkpoint(
         end_ids=renderer.end_ids,
         pad_id=renderer.pad_id,
         max_rows=spec.compute.sampling_rows,
+        decode=renderer.decode,
     )
+    tracer = CheckpointTracer(spec, run_id, run_dir, update, weights, spool, base, renderer, language_of(resolved))
     counts = {
-        name: _evaluate_parts(spec, run_id, run_dir, update, sampler, renderer, benchmark, problems, cost, spool)
+        name: _evaluate_parts(
+            spec, run_id, run_dir, update, sampler, renderer, benchmark, problems, cost, spool, tracer
+        )
         for name, (benchmark, problems) in sources.evaluations.items()
         if retention or name not in spec.evaluation.retention
     }
@@ -121,6 +127,7 @@ def _evaluate_parts(
     problems: Sequence[Problem],
     cost: Mapping[str, float],
     spool: Spool,
+    tracer: CheckpointTracer,
 ) -> dict[str, int]:
     """One benchmark part by part; parts that are done are not asked again, and which they are does not depend on it."""
     asked = spec.evaluation
@@ -143,7 +150,9 @@ def _evaluate_parts(
                 seed=spec.seed,
             )
             record_answers(spool, run_dir, run_id, update, benchmark, asked.split, some, answers, part)
-            write_json(marker, {**_count(answers, len(some)), "seconds": time.perf_counter() - began})
+            took = time.perf_counter() - began
+            tracer.record(benchmark, asked.split, part, start, some, answers)
+            write_json(marker, {**_count(answers, len(some)), "seconds": took})
         done = json.loads(marker.read_text())
         seconds += done.pop("seconds")
         total.update(done)

@@ -70,6 +70,8 @@ class EvaluationSpec(Spec):
     thinking: bool | None = None
     """The chat template's thinking switch; None leaves it to the template."""
     every_updates: int = Field(gt=0)
+    trace_problems: int = Field(8, ge=0)
+    """First so many problems of each benchmark whose first answer is stored token by token; 0 stores none."""
 
     @model_validator(mode="after")
     def _samples_differ(self) -> EvaluationSpec:

@@ -115,10 +115,11 @@ def test_an_evaluation_cut_off_between_its_parts_goes_on_to_the_same_answers(
     assert resumed["benchmarks"] == whole["benchmarks"]
     files = {run: sorted((tmp_path / run / "samples").iterdir()) for run in ("whole", "cut")}
     assert [file.name for file in files["cut"]] == [
-        f"answers-000000-addition-test-{part:04d}.parquet" for part in range(3)
+        *(f"answers-000000-addition-test-{part:04d}.parquet" for part in range(3)),
+        *(f"traces-000000-addition-test-{part:04d}.parquet" for part in range(2)),
     ]
     assert [file.read_bytes() for file in files["cut"]] == [file.read_bytes() for file in files["whole"]]
-    facts_of = {run: [facts(tmp_path / run, kind) for kind in ("answer", "grade", "problem")] for run in files}
+    facts_of = {run: [facts(tmp_path / run, kind) for kind in ("answer", "grade", "problem", "trace")] for run in files}
     assert facts_of["cut"] == facts_of["whole"]
     closing = facts(tmp_path / "cut", "evaluation")
     assert [(record["problems"], record["samples_per_problem"]) for record in closing] == [(10, 2)]

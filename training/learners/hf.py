@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from evaluation.samplers.hf import HFSampler
+from evaluation.samplers.stopping import Decode
 from training.batches import ViewBatch
 from training.learners.adapters import adapted
 from training.learners.base import STUDENT, Tensors, ViewWeights
@@ -63,6 +64,7 @@ class HFLearner:
         pad_id: int,
         adapter: Adapter | None,
         seed: int,
+        decode: Decode | None = None,
     ) -> None:
         self.student = student_copy(base, adapter, seed=seed)
         self.device = base.device
@@ -85,7 +87,12 @@ class HFLearner:
         self._in_phase = False
         self._drawing: dict[ViewWeights, PreTrainedModel] = {}
         self._low_base: PreTrainedModel | None = None
-        self._sampling: dict[str, Any] = {"end_ids": end_ids, "pad_id": pad_id, "max_rows": compute.sampling_rows}
+        self._sampling: dict[str, Any] = {
+            "end_ids": end_ids,
+            "pad_id": pad_id,
+            "max_rows": compute.sampling_rows,
+            "decode": decode,
+        }
         self._optimiser = PhasedAdamW(varying(self.student), optimisers)
 
     # --- looking -------------------------------------------------------------------------------------------------
@@ -193,6 +200,18 @@ class HFLearner:
         for file, model in models.items():
             load_weights(model, state[file])
         self._optimiser.load(state["optimiser"])
+        self._in_phase = False
+        self.synchronise()
+
+    def load_views(self, state: Mapping[str, Tensors]) -> None:
+        """Takes over a copy of the weights of ``state`` alone, to look and not to learn.
+
+        Raises ValueError where one is missing or does not fit.
+        """
+        for file, model in {"student": self.student, **self._saved()}.items():
+            if file not in state:
+                raise ValueError(f"the checkpoint holds {sorted(state)} and lacks {file}")
+            load_weights(model, state[file])
         self._in_phase = False
         self.synchronise()
 
