@@ -115,7 +115,7 @@ def print_summaries(store: Path, run_id: str, as_json: bool, console: Console) -
         print(json.dumps([summary.to_dict() for summary in summaries], indent=2))
         return
     for summary in summaries:
-        title = f"{summary.benchmark}, {summary.split} split: {summary.problems} problems × {summary.samples} answers"
+        title = f"{summary.benchmark}, {summary.split} split: {summary.problems} problems, {summary.answers} answers"
         table = Table("measure", Column("value", justify="right"), title=Text(title))
         for name, value in _measures(summary):
             table.add_row(Text(name), Text(value))
