@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from evaluation.benchmarks.base import Benchmark
+from evaluation.grading.workers import grading_workers
 from evaluation.problems import Grade, Problem
 
-THREADS = min(4, os.cpu_count() or 1)
-"""Answers graded at once: what waits for grading processes and sandboxes runs side by side."""
 
-
-def grade_many(benchmark: Benchmark, pairs: Sequence[tuple[Problem, str]]) -> list[Grade]:
+def grade_many(
+    benchmark: Benchmark, pairs: Sequence[tuple[Problem, str]], *, workers: int | None = None
+) -> list[Grade]:
     """The grade of each (problem, text), in their order.
 
-    A grader that raises gives ``not_scored`` with the error: an answer is neither right nor wrong because its grader
-    failed.
+    ``workers`` answers are graded at once (None: the setting STILLROOM_GRADING_WORKERS, else the cores): each thread
+    takes the next answer when it is free, so that a slow answer holds up one thread and nothing else; the computing
+    is done in grading processes and sandboxes. A grader that raises gives ``not_scored`` with the error: an answer is
+    neither right nor wrong because its grader failed.
     """
-    with ThreadPoolExecutor(THREADS, thread_name_prefix="grading") as threads:
+    with ThreadPoolExecutor(workers or grading_workers(), thread_name_prefix="grading") as threads:
         return list(threads.map(lambda pair: grade_one(benchmark, *pair), pairs))
 
 

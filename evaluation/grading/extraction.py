@@ -23,6 +23,7 @@ _BRACES = re.compile(r"(?P<box>\\(?:boxed|fbox)\s*(?:\{|(?P<bare>[^\s{}$]+)))|\\
 _HASHES = re.compile(r"####")
 _NUMBER_SIGNS = re.compile(r"#+")
 _ANSWER_IS = re.compile(r"\banswer(?:\s+is\b\s*:?|\s*:)", re.IGNORECASE)
+_SENTENCE_END = re.compile(r"\.[\s\"'”*]+(?=[A-Z<])")
 _FENCE = re.compile(r"```[ \t]*(?P<language>\w*)(?P<rest>.*)")
 
 
@@ -62,8 +63,9 @@ def one_line(text: str) -> Found | None:
 
 
 def answer_is(text: str) -> Found | None:
-    """The rest of the line after the last "answer is" or "answer:"."""
-    return _last(_ANSWER_IS, text)
+    """The rest of the sentence after the last "answer is" or "answer:", at most to the end of its line."""
+    found = _last(_ANSWER_IS, text)
+    return None if found is None else Found(found.position, _SENTENCE_END.split(found.text, maxsplit=1)[0])
 
 
 def _last(header: re.Pattern[str], text: str) -> Found | None:

@@ -17,7 +17,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -33,8 +33,16 @@ class GradingTimeout(Exception):
     """The request used up its processor time."""
 
 
+class GradingStalled(Exception):
+    """No reply within the wall-clock limit although processor time was left: the machine's fault."""
+
+
 class GradingProcessDied(Exception):
-    """The child ended without a reply (memory limit, crash, failed start)."""
+    """The child could not start, was killed from outside, or (``crashed``) ended by itself without a reply."""
+
+    def __init__(self, message: str, *, crashed: bool = False) -> None:
+        super().__init__(message)
+        self.crashed = crashed
 
 
 class _Child:
@@ -52,6 +60,9 @@ class _Child:
             start_new_session=True,
         )
         self.pending = b""
+
+    def start(self) -> None:
+        """Waits until the child has imported what it needs."""
         ready = self._read(START_SECONDS)
         if ready.get("error"):
             raise GradingProcessDied(ready["error"])
@@ -69,10 +80,11 @@ class _Child:
     def _read(self, seconds: float) -> dict[str, Any]:
         assert self.process.stdout is not None
         descriptor, deadline = self.process.stdout.fileno(), time.monotonic() + seconds
+        poll = select.poll()  # not select(), which refuses descriptors from 1024 on
+        poll.register(descriptor, select.POLLIN)
         while b"\n" not in self.pending:
-            ready, _, _ = select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))
-            if not ready:
-                raise GradingTimeout(f"no reply after {seconds:g} s")
+            if not poll.poll(1000 * max(0.0, deadline - time.monotonic())):
+                raise GradingStalled(f"no reply after {seconds:g} s")
             received = os.read(descriptor, 1 << 16)
             if not received:
                 self._explain_end()
@@ -84,7 +96,8 @@ class _Child:
         code = self.process.wait()
         if code == -signal.SIGPROF:
             raise GradingTimeout("the processor time allowed was used up")
-        raise GradingProcessDied(f"the grading process ended with code {code}")
+        crashed = code not in (-signal.SIGKILL, -signal.SIGTERM)
+        raise GradingProcessDied(f"the grading process ended with code {code}", crashed=crashed)
 
     def close(self) -> None:
         """Kills the child and everything it started."""
@@ -116,11 +129,12 @@ class ProcessPool:
             self.places.put(None)
 
     @contextmanager
-    def _child(self) -> Iterator[_Child]:
+    def _child(self) -> Generator[_Child]:
         child = self.places.get()
         try:
             if child is None:
                 child = _Child(self.module)
+                child.start()
             yield child
         except BaseException:
             if child is not None:
@@ -131,7 +145,17 @@ class ProcessPool:
             self.places.put(child)
 
     def ask(self, request: dict[str, Any], *, cpu_seconds: float) -> dict[str, Any]:
-        """The child's reply. Raises GradingTimeout or GradingProcessDied."""
+        """The child's reply. Raises GradingTimeout, GradingStalled or GradingProcessDied.
+
+        A request whose child died is asked once more: what ended an idle child, or one that the system killed for
+        memory, says nothing about the request.
+        """
+        try:
+            return self._ask(request, cpu_seconds)
+        except GradingProcessDied:
+            return self._ask(request, cpu_seconds)
+
+    def _ask(self, request: dict[str, Any], cpu_seconds: float) -> dict[str, Any]:
         with self._child() as child:
             return child.ask(request, cpu_seconds)
 

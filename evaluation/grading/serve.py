@@ -10,8 +10,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-MEMORY_BYTES = 4 << 30
-"""Address space of a grading process."""
+MEMORY_BYTES = 1 << 30
+"""Address space of a grading process; Math-Verify needs 70 MB of it for ordinary answers."""
 
 
 def serve(load: Callable[[], Callable[[dict[str, Any]], dict[str, Any]]]) -> None:

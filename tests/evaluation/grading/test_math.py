@@ -156,12 +156,21 @@ def test_it_works_in_any_thread_and_in_many_at_once() -> None:
     assert found == [True] * 59
 
 
-def test_a_hanging_comparison_is_killed_and_not_scored() -> None:
-    endless = "9^{9^{9^{9}}}"
-    timed_out = equal_answers("5", endless, cpu_seconds=0.5)
-    assert timed_out.equal is None and timed_out.error is not None and "timed out" in timed_out.error
+ENDLESS = "9^{9^{9^{9}}}"
+
+
+def test_an_answer_that_hangs_the_comparison_is_killed_and_wrong() -> None:
+    """Its reference compares at once: otherwise a model could leave the count by answers that stop the grader."""
+    found = equal_answers("x+1", ENDLESS, cpu_seconds=0.5)
+    assert found.equal is False and found.error is not None and "timed out" in found.error
     assert equal_answers("\\frac12", "0.5") == Equality(True), "the next request finds a fresh process"
-    grade = grade_math(_problem("5"), f"\\boxed{{{endless}}}", cpu_seconds=0.5)
+    grade = grade_math(_problem("x+1"), f"\\boxed{{{ENDLESS}}}", cpu_seconds=0.5)
+    assert (grade.verdict, grade.lenient, grade.score) == ("fail", "fail", 0.0)
+    assert grade.error is not None and "stops the comparison: timed out" in grade.error
+
+
+def test_a_reference_that_hangs_the_comparison_is_not_scored() -> None:
+    grade = grade_math(_problem(ENDLESS), "\\boxed{5+x}", cpu_seconds=0.5)
     assert (grade.verdict, grade.score) == ("not_scored", None)
     assert grade.error is not None and "timed out" in grade.error
 
@@ -169,6 +178,49 @@ def test_a_hanging_comparison_is_killed_and_not_scored() -> None:
 def test_an_unreadable_reference_is_not_a_wrong_answer() -> None:
     grade = grade_math(_problem("{"), "\\boxed{5}")
     assert grade.verdict == "not_scored" and grade.error is not None
+
+
+def test_an_unreadable_reference_is_not_scored_for_its_own_text_either() -> None:
+    """To score only what is equal to the letter would count nothing but passes."""
+    for answer in ("\\oplus\\ominus", "5"):
+        found = equal_answers("\\oplus\\ominus", answer)
+        assert found.equal is None and found.error is not None and "cannot be read" in found.error
+
+
+def test_long_answers_are_wrong_at_once_and_long_numbers_are_numbers() -> None:
+    found = equal_answers("x", "x+" * 5000 + "0")
+    assert found.equal is False and found.error == "an answer of 10001 characters is not read"
+    assert equal_answers("7" * 4000, "7" * 4000) == Equality(True)
+    assert equal_answers("7", "7" * 4000) == Equality(False)
+    feedback = grade_math(_problem("x"), "\\boxed{" + "y" * 10_000 + "}").feedback
+    assert feedback is not None and len(feedback) < 300
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer", "equal"),
+    [
+        ("3:00 \\text{ p.m.}", "3:00 PM", True),
+        ("3:00 \\text{ p.m.}", "3:00", True),
+        ("3:00 \\text{ p.m.}", "3:00 a.m.", False),
+        ("12:00", "12:00", True),
+        ("12:00", "1:00", False),
+        ("12:00", "12", False),
+        ("4:30 pm", "4:30\\text{ P.M.}", True),
+        ("4:30", "2/15", True),
+        ("3:4", "6:8", True),
+    ],
+)
+def test_times_of_day_are_no_ratios(gold: str, answer: str, equal: bool) -> None:
+    assert equal_answers(gold, answer) == Equality(equal)
+
+
+def test_a_sentence_that_gives_the_answer_is_searched_leniently() -> None:
+    text = "The answer is 12,000,023. I hope it is correct."
+    assert grade_math(_problem("12000023"), text).verdict == "pass"
+    prose = grade_math(_problem("34"), "First 5. Final Answer: The largest $n$ is 34.")
+    assert (prose.verdict, prose.lenient, prose.well_formed) == ("fail", "pass", True)
+    boxed = grade_math(_problem("34"), "\\boxed{33, and then 34}")
+    assert (boxed.verdict, boxed.lenient) == ("fail", "fail")
 
 
 def test_the_grading_processes_end_with_their_owner() -> None:
