@@ -56,9 +56,9 @@ def evaluate(
     """``samples`` graded answers to each problem, problem by problem.
 
     ``render`` gives the prompt ids of the plain problem (never privileged context), once for each problem; ``decode``
-    turns completion ids, end token included, into the text that is graded. The result depends on nothing but the
-    arguments and the sampler's weights. Raises ValueError for no problems, double ids, ``samples`` below 1, and
-    several samples at temperature 0, which would all be the same.
+    turns completion ids, end token included, into text, which is graded up to the first stop text. The result depends
+    on nothing but the arguments and the sampler's weights. Raises ValueError for no problems, double ids, ``samples``
+    below 1, and several samples at temperature 0, which would all be the same.
     """
     if not problems:
         raise ValueError(f"benchmark {benchmark.name}: no problems to evaluate on")
@@ -75,7 +75,7 @@ def evaluate(
         SampleRequest(prompt, request_seed(seed, benchmark.name, problem.id, index)) for problem, prompt, index in asked
     ]
     completions = sampler.sample(requests, sampling)
-    texts = [decode(completion.token_ids) for completion in completions]
+    texts = [sampling.graded(decode(completion.token_ids)) for completion in completions]
     grades = grade_many(benchmark, [(problem, text) for (problem, _, _), text in zip(asked, texts, strict=True)])
     return [
         Answer(problem.id, index, len(prompt), completion, text, grade)

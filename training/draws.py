@@ -104,7 +104,11 @@ def _one_draw(
     )
     with account.timed("t_verify"):
         return grade_rollouts(
-            rollouts, trainer.benchmark, trainer.renderer.decode, method.reward, method.sampling.max_new_tokens
+            rollouts,
+            trainer.benchmark,
+            lambda ids: method.sampling.graded(trainer.renderer.decode(ids)),
+            method.reward,
+            method.sampling.max_new_tokens,
         )
 
 

@@ -208,6 +208,7 @@ class Session:
             pad_id=self._renderer.pad_id,
             adapter=method.adapter,
             seed=self.spec.seed,
+            decode=self._renderer.decode,
         )
         return Trainer(
             method=method,

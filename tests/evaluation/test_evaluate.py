@@ -229,3 +229,23 @@ def test_conversations_are_shown_with_their_roles(tmp_path: Path) -> None:
     assert read_samples(tmp_path, "samples/answers-000000-digits-test-0007.parquet").to_pylist()[0]["prompt"] == (
         "system: Be brief.\n\nuser: digit 0"
     )
+
+
+def test_what_is_graded_ends_before_a_stop_text() -> None:
+    sampler = ScriptedSampler(
+        lambda request: [request.prompt_ids[-1], 7, 8, 1], decode=lambda ids: "".join(map(str, ids))
+    )
+    answers = evaluate(
+        sampler,
+        lambda problem: (int(problem.id[1:]),),
+        lambda ids: "".join(map(str, ids)),
+        DIGITS,
+        PROBLEMS[:3],
+        samples=1,
+        sampling=SamplingParams(max_new_tokens=8, stop=("78", "zzz")),
+        seed=0,
+    )
+    assert [answer.text for answer in answers] == ["0", "1", "2"]
+    assert [answer.completion.token_ids for answer in answers] == [(n, 7, 8) for n in range(3)]
+    assert {answer.grade.verdict for answer in answers} == {"pass"}
+    assert {answer.completion.finish_reason for answer in answers} == {"stop"}
