@@ -1,62 +1,36 @@
-"""Code answers: the answer's program and the problem's tests in the sandbox, believed only with a secret word.
+"""Code answers judged by tests with assertions, in the sandbox, with a report in the manner of a coding site.
 
-The answer is executed as a module (not as ``__main__``), then each test in the same namespace, and only then does
-the harness read a random word from a descriptor and print it. An answer that exits early, prints guesses or reads
-the files it can find never shows the word, and fails. What this cannot rule out: answer and tests share a process,
-so a program written against this very harness (or an object that claims to equal everything) can pass; a high score
-on tests is evidence, not proof.
+The answer and the tests run in two interpreters (see ``evaluation.grading.apart``): the tests call the answer through
+a pipe and get plain values back, and only after the last test does their process read a random word and show it. An
+answer that exits early, prints guesses, patches builtins or returns objects that equal everything fails. Where a test
+hands the answer functions or objects of its own, both share an interpreter, and a program written against this very
+harness can pass; and a test that calls methods of an object which the answer returned takes that object's word. A high
+score on tests is evidence, not proof.
 """
 
 from __future__ import annotations
 
-import json
-import secrets
+from collections.abc import Sequence
 
+from evaluation.grading.assert_runs import AssertRun, TestResult, run_asserts
+from evaluation.grading.assert_tests import AssertTest, read_assert_tests
+from evaluation.grading.code_tests import Shown
 from evaluation.grading.extraction import fenced_code
-from evaluation.grading.sandbox import Limits, Outcome, Sandbox, find_sandbox
+from evaluation.grading.program_runs import SandboxFailedError
+from evaluation.grading.sandbox import Limits, Sandbox, find_sandbox
 from evaluation.problems import Grade, Problem, Verdict
 
-VERSION = "1"
-
-_HARNESS = """
-def _grade():
-    import fcntl, json, os, sys
-    def read(count):
-        data = b""
-        while len(data) < count:
-            part = os.read(0, count - len(data))
-            if not part:
-                raise EOFError("the job is cut short")
-            data += part
-        return data
-    job = json.loads(read(int(read(20))))
-    secret, shown = fcntl.fcntl(0, fcntl.F_DUPFD, job["secret_at"]), os.dup(1)
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    def fail(where, error):
-        print(f"{where}: {type(error).__name__}: {error}"[:2000], file=sys.stderr, flush=True)
-        os._exit(1)
-    namespace = {"__name__": "answer", "__builtins__": __builtins__}
-    answer, tests = job.pop("answer"), job.pop("tests")
-    try:
-        exec(compile(answer, "answer.py", "exec"), namespace)
-    except BaseException as error:
-        fail("the program", error)
-    for test in tests:
-        try:
-            exec(compile(test, "test.py", "exec"), namespace)
-        except BaseException as error:
-            fail(f"the test {test.strip()!r}", error)
-    try:
-        sys.stdout.flush()
-    except BaseException:
-        pass
-    os.write(shown, b"\\n" + os.read(secret, 64))
-    os._exit(0)
-_grade()
-"""
+VERSION = "2"
 
 
-def grade_code(problem: Problem, text: str, *, sandbox: Sandbox | None = None, limits: Limits | None = None) -> Grade:
+def grade_code(
+    problem: Problem,
+    text: str,
+    *,
+    shown: Shown = "public",
+    sandbox: Sandbox | None = None,
+    limits: Limits | None = None,
+) -> Grade:
     """Passes iff the last Python code block of ``text`` passes all of ``problem.tests``.
 
     Lenient: the same where there is a code block, else the whole text as a program. Programs that fail, exit early,
@@ -65,38 +39,78 @@ def grade_code(problem: Problem, text: str, *, sandbox: Sandbox | None = None, l
     """
     if not problem.tests:
         raise ValueError(f"problem {problem.id}: no tests to grade a program by")
-    code = fenced_code(text)
-    outcome, word = _run(code if code is not None else text, problem.tests, sandbox or find_sandbox(), limits)
-    judged, feedback = _judge(outcome, word)
-    verdict: Verdict = judged if code is not None else "fail"
+    tests, code = read_assert_tests(problem), fenced_code(text)
+    program = text if code is None else code
+    judged: Verdict = "not_scored"
+    feedback, error = None, None
+    try:
+        ran = run_asserts(program, tests, sandbox or find_sandbox(), limits or Limits())
+        judged = "pass" if ran.passed else "fail"
+        feedback = None if ran.passed else report(program, tests, ran, shown)
+    except SandboxFailedError as reason:
+        error = f"the sandbox failed: {reason}"
+    verdict: Verdict = judged
+    if code is None:
+        verdict, feedback, error = "fail", "no Python code block", None
     return Grade(
         verdict=verdict,
         score=None if verdict == "not_scored" else float(verdict == "pass"),
         grader="code",
         version=VERSION,
         extracted=code,
-        feedback=(feedback or None) if code is not None else "no Python code block",
-        error=f"the sandbox failed: {feedback}" if verdict == "not_scored" else None,
+        feedback=feedback,
+        error=error,
         well_formed=code is not None,
         lenient=judged,
     )
 
 
-def _run(code: str, tests: tuple[str, ...], sandbox: Sandbox, limits: Limits | None) -> tuple[Outcome, bytes]:
-    word = secrets.token_hex(32).encode()
-    job = json.dumps({"answer": code, "tests": tests, "secret_at": 16 + secrets.randbelow(32)}).encode()
-    return sandbox.run(_HARNESS, stdin=f"{len(job):020d}".encode() + job + word, limits=limits), word
+def report(program: str, tests: Sequence[AssertTest], ran: AssertRun, shown: Shown) -> str | None:
+    """What to say of a program that failed, no more than ``shown`` allows."""
+    if shown == "nothing":
+        return None
+    failed = next((place for place, result in enumerate(ran.results) if not result.passed), None)
+    if failed is None:
+        return _before_the_tests(program, tests, ran, shown)
+    kind = "Wrong answer" if _is_wrong_answer(ran.results[failed]) else "Runtime error"
+    told = [f"{kind}.", *_counts(tests, ran)]
+    if shown == "everything" or (shown == "public" and tests[failed].public):
+        told += _failed(program, tests[failed], ran.results[failed])
+    elif shown == "public" and kind == "Runtime error":
+        # The message of an exception may hold the input of the hidden test; its type and the line do not.
+        told.append((ran.results[failed].error or "").partition(":")[0] + _at(program, ran.results[failed].line))
+    return "\n".join(told)
 
 
-def _judge(outcome: Outcome, word: bytes) -> tuple[Verdict, str]:
-    """The verdict on a program, and what to say about it."""
-    stderr = outcome.stderr.decode(errors="replace").strip()
-    if not outcome.started:
-        return "not_scored", stderr or "no message"
-    if outcome.timed_out:
-        return "fail", "the program ran out of time"
-    if outcome.flooded:
-        return "fail", "the program wrote too much output"
-    if outcome.exit_code == 0 and outcome.stdout.endswith(b"\n" + word):
-        return "pass", ""
-    return "fail", stderr[-2000:] or f"the program ended early (exit code {outcome.exit_code})"
+def _is_wrong_answer(result: TestResult) -> bool:
+    return result.asserted is not None and result.line is None
+
+
+def _before_the_tests(program: str, tests: Sequence[AssertTest], ran: AssertRun, shown: Shown) -> str:
+    ended = f"{ran.ended}{_at(program, ran.line)}"
+    if shown == "verdict":
+        return "Runtime error." if ran.line is not None else f"{ended[0].upper()}{ended[1:]}."
+    return "\n".join([ended, *_counts(tests, ran)]) if ran.results else ended
+
+
+def _counts(tests: Sequence[AssertTest], ran: AssertRun) -> list[str]:
+    """How many public tests passed; of hidden ones nothing."""
+    public = [place for place, test in enumerate(tests) if test.public]
+    passed = sum(ran.results[place].passed for place in public if place < len(ran.results))
+    return [f"{passed} of {len(public)} public tests passed."] if public else []
+
+
+def _failed(program: str, test: AssertTest, result: TestResult) -> list[str]:
+    told = [f"Test: {test.source.strip() if result.asserted is None else f'assert {result.asserted}'}"]
+    if not _is_wrong_answer(result):
+        told.append(f"{result.error}{_at(program, result.line)}")
+    elif result.got is not None:
+        told += [f"Input: {result.call}", f"Output: {result.got}", f"Expected: {result.expected}"]
+    elif result.error != "AssertionError":
+        told.append(f"{result.error}")
+    return told
+
+
+def _at(program: str, line: int | None) -> str:
+    lines = program.split("\n")
+    return f" (line {line}: {lines[line - 1].strip()})" if line is not None and 0 < line <= len(lines) else ""
