@@ -58,9 +58,9 @@ def matrix_chart(places: pd.DataFrame, *, row_title: str, column_title: str, ink
     )
     place = alt.selection_point(name=SELECTION, fields=["row", "column"])
     tooltip = [_tooltip(field, title) for field, title in TOOLTIP]
-    coloured = alt.Chart(shown).mark_rect(stroke=GREY, strokeWidth=0.5, cursor="pointer")
-    layers = [coloured.encode(x=x, y=y, color=colour, tooltip=tooltip).add_params(place)]
-    marked = (("missing", [3, 3], 1.0), ("baseline", [1, 0], 2.0))
+    coloured = alt.Chart(shown.dropna(subset=["delta"])).mark_rect(stroke=GREY, strokeWidth=0.5, tooltip=None)
+    layers = [coloured.encode(x=x, y=y, color=colour)]
+    marked = (("missing", [3, 3], 1.0), ("score", [1, 0], 0.5), ("baseline", [1, 0], 2.0))
     for kind, dash, width in marked:
         frame = alt.Chart(shown[shown["kind"] == kind])
         drawn = frame.mark_rect(fill=None, stroke=GREY, strokeDash=dash, strokeWidth=width, tooltip=None)
@@ -68,6 +68,9 @@ def matrix_chart(places: pd.DataFrame, *, row_title: str, column_title: str, ink
     for column, dy, size, weight in LINES:
         text = alt.Chart(shown).mark_text(dy=dy, fontSize=size, fontWeight=weight, color=ink, tooltip=None)
         layers.append(text.encode(x=x, y=y, text=f"{column}:N"))
+    # On top, and for every place: without a difference there is no coloured mark to point at.
+    touched = alt.Chart(shown).mark_rect(fill="transparent", cursor="pointer")
+    layers.append(touched.encode(x=x, y=y, tooltip=tooltip).add_params(place))
     sized = alt.layer(*layers).properties(width=alt.Step(CELL_WIDTH), height=alt.Step(CELL_HEIGHT))
     return as_svg(sized)
 

@@ -25,6 +25,7 @@ PAGES = {
     "ablations": Entry("Ablations", ":material/grid_on:", "ablations"),
     "curves": Entry("Curves", ":material/show_chart:", "curves"),
     "run": Entry("Run", ":material/science:", "run"),
+    "traces": Entry("Traces", ":material/format_color_text:", "traces"),
     "sql": Entry("SQL", ":material/database:", "sql"),
 }
 """Address -> page, in the order of the menu; the first one opens."""

@@ -31,8 +31,9 @@ THEMES = ("light", "dark")
 ADDRESSES = {
     "overview": "",
     "leaderboard": "leaderboard",
+    "ablations": "ablations",
     "curves": "curves",
-    "run": "run?show=answers",
+    "run": "run?show=metrics",
     "sql": "sql?q=SELECT+plan%2C+label%2C+seed%2C+benchmark%2C+accuracy+FROM+final_scores+ORDER+BY+ALL",
 }
 """Picture -> the page's address."""

@@ -6,13 +6,16 @@ import re
 from collections.abc import Generator
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
 from evaluation.results.ingest import ingest
+from evaluation.results.records import RunRecord
+from evaluation.results.spool import Spool
 from tests.browser.capture import ADDRESSES, INSTALL, THEMES, browsing, capture, chromium, open_page, serving, settle
 from tests.dashboard.conftest import STUDY
+from tests.dashboard.grid import PLAN, label, write_grid
 from tests.evaluation.results.factory import CELLS, Study, write_base, write_run, write_study
 
 if TYPE_CHECKING:
@@ -27,8 +30,9 @@ pytestmark = [
 EXPECTED = {
     "overview": ("Runs done", "Running now", "Needs a look", "A run's name opens its page"),
     "leaderboard": ("Leaderboard", "Baseline", "The runs behind a row"),
+    "ablations": ("Ablations", "Difference to Base", "Behind a cell"),
     "curves": ("Curves", "accuracy on addition, test", "Seeds: "),
-    "run": ("Read an answer", "Expected", "Verdict"),
+    "run": ("Rollout tokens", "every recorded update is drawn", "loss"),
     "sql": ("One SELECT", "rows."),
 }
 
@@ -152,3 +156,64 @@ def test_the_page_asks_nobody_else(url: str, browser: Browser) -> None:
     settle(page)
     assert asked - {""} == {urlsplit(url).netloc}
     page.close()
+
+
+def test_a_click_in_the_matrix_leads_to_its_runs(browser: Browser, tmp_path: Path) -> None:
+    write_grid(tmp_path)
+    with serving(tmp_path) as url:
+        page = open_page(browser, f"{url}/ablations?plan={PLAN}", "dark")
+        assert page.locator('[data-testid="stException"]').count() == 0
+        drawn = page.locator(".vega-embed svg").inner_html()
+        assert "failed" in drawn and "3 seeds · 24" in drawn
+        box = page.locator(".vega-embed .mark-rect.role-mark path[fill='transparent']").nth(4).bounding_box()
+        assert box is not None
+        page.mouse.click(box["x"] + box["width"] / 2, box["y"] + 4)
+        page.wait_for_function("() => new URL(location.href).searchParams.get('place') === '0.9 × 2'")
+        settle(page)
+        link = page.url
+        assert page.get_by_text(re.compile(r"^seed 2: ")).count() == 1
+        again = open_page(browser, link, "light")
+        assert again.url == link and again.get_by_text("Behind a cell").count() == 1
+        assert again.get_by_text(f"{label(0.9, 2)}", exact=False).count() >= 1
+        page.close()
+        again.close()
+
+
+LINKS = {
+    "overview": "?flag=failed&of=demo&status=failed",
+    "leaderboard": "leaderboard?plan=demo&split=validation&baseline=GRPO&metric=format_rate&by=rollout_tokens"
+    "&budget=10000&where=seed%3C2&row=SFT",
+    "ablations": "ablations?plan=demo&split=test&baseline=SFT&metric=score&rows=cell&columns=benchmark",
+    "curves": "curves?plan=demo&y=accuracy&y=step%3Aloss&x=total_tokens&seeds=0&methods=OPSD&methods=GRPO",
+    "run": "run?run=demo-opsd-1&show=spec&other=demo-grpo-0&curve=loss&x=trained_tokens",
+    "sql": "sql?q=SELECT+42+AS+answer",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LINKS)
+def test_a_link_restores_every_choice(url: str, browser: Browser, name: str) -> None:
+    """What a link names is still in the address after the page is drawn, and again after it is opened anew."""
+    page = open_page(browser, f"{url}/{LINKS[name]}", "light")
+    asked, shown = parse_qs(urlsplit(LINKS[name]).query), parse_qs(urlsplit(page.url).query, keep_blank_values=True)
+    assert {key: shown.get(key) for key in asked} == asked
+    assert page.locator('[data-testid="stException"]').count() == 0
+    assert page.get_by_text("The link asks for").count() == 0
+    again = open_page(browser, page.url, "dark")
+    assert parse_qs(urlsplit(again.url).query, keep_blank_values=True) == shown
+    page.close()
+    again.close()
+
+
+@pytest.mark.slow
+def test_an_unexpected_error_shows_no_traceback(browser: Browser, tmp_path: Path) -> None:
+    """A specification whose method is a number is one that no page expects."""
+    with Spool(tmp_path / "runs" / "odd", role="driver", attempt=1) as spool:
+        spool.append(RunRecord("odd", "opsd", "m", 0, spec={"method": 5}, provenance={}, created_at=1.0))
+    ingest(tmp_path)
+    with serving(tmp_path) as url:
+        page = open_page(browser, f"{url}/run?run=odd&show=controllers", "light")
+        text = page.inner_text('[data-testid="stApp"]')
+        assert page.locator('[data-testid="stException"]').count() == 1
+        assert "Traceback" not in text and ".py" not in text and "AttributeError" not in text
+        page.close()
