@@ -2,7 +2,7 @@
 
 A bundle has the layout of a store: ``runs/<run>/compacted/*.parquet`` (the facts), ``runs/<run>/samples/*.parquet``
 (the texts), ``runs/<run>/spec.json`` and what else the run's folder says of its progress, ``plans/*.json``,
-``environment/*``, ``README.md``, and ``manifest.json``, which lists the rest. Checkpoints are not in it.
+``code/*.patch``, ``environment/*``, ``README.md``, and ``manifest.json``, which lists the rest. No checkpoints.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ RUN_FOLDERS = ("compacted", "samples", "segments", "evaluations", "attempts")
 """Folders of a run that a bundle may hold."""
 
 _PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._:+=,@ -]*")
-_TOP = ("runs", "plans", "environment", "README.md")
+CODE_FOLDER = "code"
+"""Patches of working trees, by hash, as the store keeps them."""
+_TOP = ("runs", "plans", CODE_FOLDER, "environment", "README.md")
 
 
 class BundleError(ValueError):

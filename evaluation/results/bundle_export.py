@@ -110,13 +110,15 @@ def export_bundle(
     *,
     version: str,
     plans: Sequence[str] = (),
+    patches: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
     samples: bool = True,
 ) -> BundleReport:
     """Write the runs (id -> what the README says of each) to ``target``, a zip file by its suffix or else a folder.
 
-    ``environment`` holds texts by file name. The bundle appears under its name when it is whole. Raises BundleError
-    for a target that exists and a run that is not there, OSError when the disk refuses.
+    ``patches`` are files of the store's ``code`` folder; ``environment`` holds texts by file name. The bundle appears
+    under its name when it is whole. Raises BundleError for a target that exists and a run that is not there, OSError
+    when the disk refuses.
     """
     files = Store(Path(store))
     if target.exists() or target.is_symlink():
@@ -132,6 +134,9 @@ def export_bundle(
         for plan in plans:
             if (files.path / "plans" / f"{plan}.json").is_file():
                 writer.add_file(f"plans/{plan}.json", files.path / "plans" / f"{plan}.json")
+        for patch in dict.fromkeys(patches):
+            if (files.path / patch).is_file():
+                writer.add_file(patch, files.path / patch)
         for name, text in (environment or {}).items():
             writer.add_text(f"environment/{name}", text)
         writer.add_text("README.md", _readme(version, runs, plans, writer.files))
@@ -220,7 +225,7 @@ def _readme(
             "* `runs/<run>/compacted/*.parquet`: every fact, one a row, as JSON; any Parquet reader opens it.",
             "* `runs/<run>/samples/*.parquet`: prompts, answers and tokens.",
             "* `runs/<run>/spec.json`: all settings.",
-            "* `environment/`: packages, code versions and machines that made them.",
+            "* `environment/`: packages, code versions and machines that made them; `code/`: uncommitted changes.",
             f"* `{MANIFEST}`: size and SHA-256 of every file. The import checks them all before it writes anything.",
             "",
             f"| run | {' | '.join(said)} |",

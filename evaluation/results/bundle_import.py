@@ -16,7 +16,15 @@ from collections.abc import Generator, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from evaluation.results.bundle import BundledFile, BundleError, BundleReader, copy_checked, file_sha256, open_bundle
+from evaluation.results.bundle import (
+    CODE_FOLDER,
+    BundledFile,
+    BundleError,
+    BundleReader,
+    copy_checked,
+    file_sha256,
+    open_bundle,
+)
 from evaluation.results.compacted import CompactedError, CompactedFile
 from evaluation.results.compaction import CompactedSpool, SpoolFile, beginning
 from evaluation.results.sources import FileReader
@@ -51,7 +59,9 @@ def import_bundle(store: Path, bundle: Path) -> ImportReport:
     """
     files = Store(Path(store))
     with open_bundle(Path(bundle)) as (reader, manifest):
-        wanted = {name: file for name, file in manifest.files.items() if name.startswith(("runs/", "plans/"))}
+        wanted = {
+            name: file for name, file in manifest.files.items() if name.split("/")[0] in ("runs", "plans", CODE_FOLDER)
+        }
         for name in manifest.files.keys() - wanted.keys():
             copy_checked(reader, name, manifest.files[name], None)
         with _staging(files) as staged:
@@ -140,7 +150,7 @@ def _is_needed(files: Store, staged: Path, name: str, file: BundledFile, new: li
     """Whether the file has to be moved into the store; raises BundleError where it contradicts what is there."""
     target = files.path / name
     parts = name.split("/")
-    if parts[0] == "plans":
+    if parts[0] != "runs":
         return not target.exists()
     run = parts[1]
     if parts[2] == COMPACTED_FOLDER:

@@ -123,6 +123,14 @@ def _remove_old(files: Store, keep: int) -> None:
         file.unlink(missing_ok=True)
 
 
+def old_snapshots(files: Store) -> list[Path]:
+    """Snapshots that were superseded, and what publishes and rebuilds that died left. Nobody needs them any more."""
+    current = files.snapshot.resolve() if files.snapshot.exists() else None
+    superseded = [file for file in files.snapshots.glob("*.duckdb") if current and file.resolve() != current]
+    leftovers = [*files.snapshots.glob("*.tmp"), *files.path.glob(".results.ro.*.tmp")]
+    return sorted([*superseded, *leftovers, *files.path.glob("results.rebuild-*")])
+
+
 def open_snapshot(store: Path) -> duckdb.DuckDBPyConnection:
     """A read-only connection to the newest snapshot, with READER_SETTINGS; the caller closes it.
 

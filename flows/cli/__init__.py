@@ -6,9 +6,11 @@ from flows.cli.evaluating import evaluate, regrade
 from flows.cli.reading import benchmarks, methods, plans, status
 from flows.cli.running import demo, run, sweep
 from flows.cli.runs import archive, export_model, note, reproduce, tag
+from flows.cli.storing import compact, export, import_, prune
 from flows.cli.upkeep import dashboard, doctor, ingest
 
 __all__ = [
-    "archive", "benchmarks", "compare", "dashboard", "demo", "diff", "doctor", "evaluate", "export_model", "ingest",
-    "main", "methods", "note", "plans", "query", "regrade", "reproduce", "run", "status", "sweep", "tag",
+    "archive", "benchmarks", "compact", "compare", "dashboard", "demo", "diff", "doctor", "evaluate", "export",
+    "export_model", "import_", "ingest", "main", "methods", "note", "plans", "prune", "query", "regrade",
+    "reproduce", "run", "status", "sweep", "tag",
 ]  # fmt: skip
