@@ -174,7 +174,7 @@ def _caption(view: View, comparison: Comparison, places: pd.DataFrame) -> str:
         listed = "; ".join(f"{p['name']} on {p['benchmark']}: {p['note']}" for p in frames.records(missing))
         text += f" Dashed, without a result: {plain(listed)}."
     if gaps:
-        text += f" {gaps} dashed places with a dot are not cells of the plan."
+        text += f" Dashed with a dot, no cell of the plan: {gaps}."
     return text
 
 

@@ -176,7 +176,7 @@ def test_the_page_opens_at_the_two_axes(open_page: Open, grid_store: Path) -> No
     numbers = table(app, "row", "column", "delta")
     assert len(numbers) == 5  # one place is no cell of the plan
     said = texts(app)
-    assert "3 × failed" in said and "1 dashed places" in said
+    assert "3 × failed" in said and "no cell of the plan: 1" in said
     assert [name.split(":")[0] for name in link_labels(app)] == ["seed 0", "seed 1", "seed 2"]
 
 
