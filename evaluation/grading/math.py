@@ -79,7 +79,7 @@ def equal_answers(gold: str, answer: str, *, whole: bool = True, cpu_seconds: fl
     A comparison that fails or takes longer than ``cpu_seconds`` makes the answer wrong where the reference compares
     with itself and with a plain number within the limit, and is not scored where it does not.
     """
-    gold, answer = _tidy(gold), _tidy(answer)
+    gold, answer = _tidy(gold), _tidy(answer) if whole else plain(answer)
     if whole:
         numbers = read_number(gold), read_number(answer)
         if numbers[0] is not None and numbers[1] is not None:
