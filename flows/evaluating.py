@@ -15,6 +15,7 @@ from rich.text import Text
 
 from evaluation.benchmarks import BENCHMARKS
 from evaluation.names import nearest
+from flows.expansion import BASE_SEED
 from flows.plan import parse_plan
 from flows.plan_spec import Plan, PlanError
 
@@ -38,6 +39,7 @@ class Asked:
     system_prompt: str | None = None
     thinking: bool | None = None
     precision: str | None = None
+    seed: int | None = None
 
 
 def evaluation_plan(model: str, benchmarks: Sequence[str], asked: Asked) -> Plan:
@@ -53,6 +55,8 @@ def evaluation_plan(model: str, benchmarks: Sequence[str], asked: Asked) -> Plan
     samples, temperature, top_p = _sampling(benchmarks, asked)
     if samples > 1 and temperature == 0:
         raise PlanError(f"--n {samples} at temperature 0 is the same answer {samples} times: give --temperature")
+    if asked.seed is not None and asked.seed < 0:
+        raise PlanError(f"--seed {asked.seed}: a seed is 0 or more")
     longest = max(BENCHMARKS[name].max_new_tokens for name in benchmarks)
     content: dict[str, Any] = {
         "name": _name(model, benchmarks),
@@ -73,6 +77,7 @@ def evaluation_plan(model: str, benchmarks: Sequence[str], asked: Asked) -> Plan
             "thinking": asked.thinking,
             "every_updates": 1,
         },
+        "seeds": [BASE_SEED if asked.seed is None else asked.seed],
         "cells": [],
     }
     if asked.precision is not None:

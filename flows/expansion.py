@@ -16,10 +16,18 @@ from flows.paths import matching_paths, single_paths
 from flows.plan_spec import Plan, PlanCell, PlanError, Tuning
 from training.method import Method, OverrideError, override_all
 from training.methods import METHODS, PRESETS
-from training.spec import RunSpec
+from training.spec import ComputeSpec, RunSpec
 
 BASE_LABEL = "Base"
 """What tables call the untrained model."""
+
+BASE_SEED = 0
+"""Seed of the untrained model's answers in a study, whatever the seeds of its runs."""
+
+TRAINING_COMPUTE = ("micro_batch_rows", "head_chunk_tokens")
+"""Settings of ``compute`` that no answer of the untrained model depends on."""
+
+_DEFAULT_COMPUTE = ComputeSpec().model_dump()
 
 Values = Mapping[str, Any]
 """Path, as the plan writes it -> value."""
@@ -236,17 +244,25 @@ def _labelled(label: str, values: Values) -> str:
 
 
 def _base_cell(plan: Plan) -> Cell:
+    """The untrained model: nothing that matters in training alone is in its spec, so that studies share the run."""
     spec = RunSpec(
         method=None,
         model=plan.model,
         data=plan.data if "data" in plan.evaluation.benchmarks else None,
         budget={"kind": "updates", "updates": 0},  # pyrefly: ignore
-        evaluation=plan.evaluation,
-        compute=plan.compute,
-        seed=0,
+        evaluation=plan.evaluation.model_copy(update={"every_updates": 1}),
+        compute=plan.compute.model_copy(update={name: _DEFAULT_COMPUTE[name] for name in TRAINING_COMPUTE}),
+        seed=BASE_SEED if plan.cells else plan.seeds[0],
     )
     return Cell(
-        label=BASE_LABEL, method_key="base", seed=0, spec=spec, is_control=False, overrides={}, axes={}, position=0
+        label=BASE_LABEL,
+        method_key="base",
+        seed=spec.seed,
+        spec=spec,
+        is_control=False,
+        overrides={},
+        axes={},
+        position=0,
     )
 
 

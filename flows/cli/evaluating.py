@@ -27,6 +27,7 @@ def evaluate(
     system_prompt: str | None = None,
     thinking: bool | None = None,
     precision: str | None = None,
+    seed: int | None = None,
     json: Json = False,
     store: Store = None,
 ) -> int:
@@ -53,6 +54,8 @@ def evaluate(
         The chat template's thinking switch; default: the template's own.
     precision
         float32 (default) or bfloat16_autocast.
+    seed
+        Draws answers anew; default: the one that studies evaluate their untrained model under, and share.
     """
     from flows.environment import prepare_environment
     from flows.evaluating import Asked, evaluation_plan, print_summaries
@@ -63,7 +66,7 @@ def evaluate(
     prepare_environment(settings.store)
     if n is not None and n < 1:
         raise UsageError(f"--n must be 1 or more, not {n}")
-    asked = Asked(n, split, problems, temperature, top_p, max_new_tokens, system_prompt, thinking, precision)
+    asked = Asked(n, split, problems, temperature, top_p, max_new_tokens, system_prompt, thinking, precision, seed)
     plan = evaluation_plan(model, benchmark, asked)
     told = Console(stderr=True) if json else console
     outcome = run_plan(

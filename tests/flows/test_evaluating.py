@@ -14,6 +14,8 @@ from evaluation.results.summary import summarise
 from evaluation.statistics import pass_at_k, problem_interval
 from flows.evaluating import Asked, evaluation_plan, print_summaries
 from flows.expansion import expand
+from flows.identity import identity, run_id
+from flows.plan import parse_plan
 from flows.plan_spec import PlanError
 from tests.evaluation.results.factory import Study, base_run_id, write_study
 
@@ -24,6 +26,42 @@ def test_a_plan_without_cells_has_the_untrained_model_alone() -> None:
     (cell,) = expand(evaluation_plan("tiny-demo", ["addition"], Asked()))
     assert cell.method_key == "base" and cell.spec.method is None and cell.spec.data is None
     assert cell.spec.evaluation.samples == 1 and cell.spec.evaluation.sampling.temperature == 0
+
+
+def test_a_study_that_asks_the_same_shares_the_run() -> None:
+    """What matters in training alone (how often it is evaluated, how it is batched) is not in the untrained model."""
+    evaluated = evaluation_plan("tiny-demo", ["addition"], Asked(problems=40, max_new_tokens=34))
+    study = parse_plan(
+        {
+            "name": "study",
+            "model": "tiny-demo",
+            "data": "addition",
+            "preset": "tiny",
+            "budget": {"updates": 20},
+            "evaluation": {
+                "benchmarks": ["addition"],
+                "problems": 40,
+                "sampling": {"max_new_tokens": 34, "temperature": 0},
+                "every_updates": 10,
+            },
+            "compute": {"micro_batch_rows": 7, "head_chunk_tokens": 96},
+            "seeds": [3, 4],
+            "cells": [{"method": "opsd"}],
+        },
+        "test",
+    )
+    base, first, *_ = expand(study)
+    (alone,) = expand(evaluated)
+    parts = [identity(cell.spec, "model", "data") for cell in (base, alone)]
+    assert run_id(base.spec, parts[0]) == run_id(alone.spec, parts[1])
+    assert first.spec.evaluation.every_updates == 10 and first.spec.compute.micro_batch_rows == 7
+
+
+def test_another_seed_is_another_run() -> None:
+    specs = [expand(evaluation_plan("tiny-demo", ["addition"], Asked(seed=seed)))[0].spec for seed in (None, 0, 5)]
+    assert [spec.seed for spec in specs] == [0, 0, 5]
+    ids = [run_id(spec, identity(spec, "model", "data")) for spec in specs]
+    assert ids[0] == ids[1] != ids[2] and ids[2].startswith("base-s5-")
 
 
 @pytest.mark.parametrize(
@@ -53,6 +91,7 @@ def test_sampling_is_the_protocols_unless_given(
         (["aime24", "addition"], Asked(), "are sampled differently in their papers"),
         (["addition"], Asked(samples=4, temperature=0.0), "the same answer 4 times"),
         (["addition"], Asked(split="tests"), "split"),
+        (["addition"], Asked(seed=-1), "--seed -1: a seed is 0 or more"),
         (["addition", "addition"], Asked(), "each once"),
     ],
 )
