@@ -11,8 +11,9 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from evaluation.results.query import QueryError, run_query
+from evaluation.results.query import QueryError, query_to_parquet, run_query
 from evaluation.results.query_process import NotOneSelect, answer
+from evaluation.results.snapshot import open_snapshot
 from evaluation.results.store import NoSnapshotError
 from tests.evaluation.results.factory import Study, write_study
 
@@ -212,3 +213,42 @@ def test_asking_loads_neither_database_nor_numpy(store: Path) -> None:
         [sys.executable, "-c", code, str(store)], cwd=root, capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == "[]"
+
+
+def test_rows_as_a_parquet_file_with_their_types(store: Path, tmp_path: Path) -> None:
+    from pyarrow import parquet
+
+    file = tmp_path / "rows.parquet"
+    sql = "SELECT run_id, update, accuracy, evaluated_at, [1, 2] AS pair FROM scores ORDER BY ALL"
+    assert query_to_parquet(store, sql, file, max_rows=1000) == (9, False)
+    table = parquet.read_table(file)
+    assert [str(field.type) for field in table.schema] == [
+        "string",
+        "int64",
+        "double",
+        "timestamp[us]",
+        "list<element: int32>",
+    ]
+    with open_snapshot(store) as con:
+        assert [tuple(row.values()) for row in table.to_pylist()] == con.execute(sql).fetchall()
+    assert query_to_parquet(store, "SELECT * FROM range(10)", file, max_rows=3) == (3, True)
+    assert parquet.read_table(file)["range"].to_pylist() == [0, 1, 2]
+    assert [path.name for path in tmp_path.iterdir()] == ["rows.parquet"]
+
+
+def test_a_refused_query_leaves_the_file_as_it_was(store: Path, tmp_path: Path) -> None:
+    file = tmp_path / "rows.parquet"
+    file.write_bytes(b"mine")
+    for sql in ("DROP TABLE runs", "SELECT nope FROM runs", "SELECT * FROM read_text('/etc/passwd')"):
+        with pytest.raises(QueryError):
+            query_to_parquet(store, sql, file, max_rows=10)
+    with pytest.raises(QueryError, match="stopped after"):
+        query_to_parquet(
+            store, "SELECT count(*) FROM range(10000000000) a, range(9) b", file, max_rows=10, timeout_seconds=1
+        )
+    assert file.read_bytes() == b"mine" and [path.name for path in tmp_path.iterdir()] == ["rows.parquet"]
+
+
+def test_a_file_that_cannot_be_written_is_one_line(store: Path, tmp_path: Path) -> None:
+    with pytest.raises(QueryError, match="cannot be written as Parquet"):
+        query_to_parquet(store, "SELECT 1", tmp_path / "nowhere" / "rows.parquet", max_rows=10)
