@@ -17,7 +17,7 @@ ONE_SIDED = (230, 159, 0)
 """Orange, laid over the page's own background: readable on white and on dark, and told apart without red or green."""
 POSITIVE, NEGATIVE = (0, 114, 178), (213, 94, 0)
 """Blue and vermilion for values of two signs."""
-STRONGEST = 0.75
+STRONGEST = 0.6
 """Opacity of the strongest colour: the text on it stays readable."""
 FULL_FROM = 0.98
 """Quantile of the shown values from which the colour is the strongest, so that one outlier does not pale the rest."""

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from dashboard import choices, frames, parts
+from dashboard import choices, frames, navigation, parts
 from dashboard.escaping import plain
 from dashboard.reading import Snapshot
 from evaluation.results.spool import SAMPLES_FOLDER
@@ -42,7 +42,9 @@ def draw(snapshot: Snapshot, run: dict[str, Any]) -> None:
     for problem in problems:
         st.warning(problem)
     shown = answers if verdict == ALL else answers[answers["verdict"] == verdict]
-    _list(shown.reset_index(drop=True), parts.file_stem(source, benchmark, split, update, "answers"))
+    asked = {"run_id": source, "benchmark": benchmark, "split": split, "update": int(update)}
+    stem = parts.file_stem(source, benchmark, split, update, "answers")
+    _list(shown.reset_index(drop=True), stem, snapshot, asked)
 
 
 def _count(answers: pd.DataFrame, score: pd.Series) -> str:
@@ -70,7 +72,7 @@ def _read_texts(snapshot: Snapshot, run_id: str, answers: pd.DataFrame) -> tuple
     return frames.with_texts(answers, texts), problems
 
 
-def _list(answers: pd.DataFrame, stem: str) -> None:
+def _list(answers: pd.DataFrame, stem: str, snapshot: Snapshot, asked: dict[str, Any]) -> None:
     if answers.empty:
         st.info("No answer has this verdict.")
         return
@@ -101,7 +103,20 @@ def _list(answers: pd.DataFrame, stem: str) -> None:
         key=TABLE,
     )
     parts.download("Answers as CSV", lambda: parts.csv(answers), f"{stem}.csv")
-    _read_one(answers.iloc[keys.index(choices.pick("Read an answer", "answer", keys))])
+    chosen = answers.iloc[keys.index(choices.pick("Read an answer", "answer", keys))]
+    _link_trace(snapshot, asked, chosen)
+    _read_one(chosen)
+
+
+def _link_trace(snapshot: Snapshot, asked: dict[str, Any], answer: pd.Series) -> None:
+    """A link to the answer's trace, where there is one."""
+    traced = snapshot.table("run_traces", **asked)
+    traced = traced[(traced["problem_id"] == answer["problem_id"]) & (traced["sample_index"] == answer["sample_index"])]
+    if traced.empty:
+        return
+    place = {name: str(asked[name]) for name in ("benchmark", "split", "update")}
+    run, plan = asked["run_id"], traced["plan"].iloc[0]
+    navigation.link("traces", "Token by token", plan=plan, problem=answer["problem_id"], run=run, **place)
 
 
 def _read_one(answer: pd.Series) -> None:

@@ -22,7 +22,7 @@ from training.rollouts import Rollout
 from training.statistics_pass import needed, statistics
 from training.streams import Stream, build_streams, micro_batch
 from training.traces.reading import Sides, joined, read_sides
-from training.traces.teaching import Teaching, lacking, nothing_to_show, student_of
+from training.traces.teaching import Teaching, lacking, nothing_to_show, shows_another, student_of
 from training.trainer import Trainer
 from training.views import ViewPrompts, look, view_prompts
 
@@ -123,11 +123,12 @@ def _refused(trainer: Trainer, method: Method, groups: Sequence[Group], teaching
     context = method.views[teaching.teacher].context
     reasons = lacking(context, groups)
     able = [group for group, reason in zip(groups, reasons, strict=True) if reason is None]
+    another = shows_another(context)
     if isinstance(context, SelfCritiqueContext):
         return reasons  # the critique itself is cleaned before it is shown
     for place, group in enumerate(groups):
         if reasons[place] is None:
-            others = [other for other in able if other.problem.id != group.problem.id]
+            others = [other for other in able if other.problem.id != group.problem.id] if another else []
             rows = [rollout.context_row() for some in (group, *others[:1]) for rollout in some.rollouts]
             try:
                 view_prompts(method.views, [teaching.teacher], rows, trainer.renderer, trainer.language)

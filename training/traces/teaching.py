@@ -80,13 +80,17 @@ def weights_name(view: View) -> str:
 def lacking(context: Context, groups: Sequence[Group]) -> list[str | None]:
     """Why each group's problem cannot have ``context``, told by the problems alone; None where it can."""
     reasons = [_lacking(context, group) for group in groups]
-    others = isinstance(context, OtherProblemContext) or (
-        isinstance(context, DemonstrationContext) and context.of == "another_problem"
-    )
     able = {group.problem.id for group, reason in zip(groups, reasons, strict=True) if reason is None}
-    if others and len(able) < 2:
+    if shows_another(context) and len(able) < 2:
         return [reason or "needs another traced problem" for reason in reasons]
     return reasons
+
+
+def shows_another(context: Context) -> bool:
+    """Whether the context is of another problem than its row's."""
+    if isinstance(context, DemonstrationContext):
+        return context.of == "another_problem"
+    return isinstance(context, OtherProblemContext)
 
 
 def _lacking(context: Context, group: Group) -> str | None:
