@@ -15,6 +15,7 @@ from dashboard.reading import Snapshot
 from evaluation.results.budgets import BUDGETS
 from evaluation.results.compare import BASE
 from evaluation.results.comparison import Comparison, Row
+from evaluation.results.latex import to_latex
 from evaluation.results.plans import CompareError
 from evaluation.results.tables import SIGNIFICANT, footnotes, to_csv
 
@@ -171,7 +172,11 @@ def _table(comparison: Comparison) -> None:
         height="content",
     )
     name = parts.file_stem("leaderboard", comparison.plan, comparison.split, comparison.metric)
-    parts.download("Table as CSV (unrounded, with every seed)", to_csv(comparison), f"{name}.csv")
+    left, right, _ = st.columns([3, 2, 4])
+    parts.download("Table as CSV (unrounded, with every seed)", to_csv(comparison), f"{name}.csv", container=left)
+    parts.download(
+        "Table as LaTeX", lambda: to_latex(comparison), f"{name}.tex", mime="application/x-tex", container=right
+    )
 
 
 def _rules(comparison: Comparison) -> None:

@@ -12,7 +12,17 @@ from tests.dashboard.conftest import Open, go_to
 
 VIEWS = {
     "overview": {"of": "demo", "status": "failed"},
-    "leaderboard": {"plan": "demo", "split": "validation", "baseline": "SFT", "metric": "format_rate", "row": "GRPO"},
+    "leaderboard": {"plan": "demo", "split": "validation", "baseline": "SFT", "metric": "format_rate", "row": "GRPO"}
+    | {"by": "rollout_tokens", "budget": "10000", "where": "seed<2"},
+    "ablations": {
+        "plan": "demo",
+        "split": "validation",
+        "baseline": "GRPO",
+        "metric": "score",
+        "rows": "cell",
+        "columns": "benchmark",
+        "place": "SFT × addition",
+    },
     "curves": {
         "plan": "demo",
         "split": "validation",
@@ -28,9 +38,9 @@ VIEWS = {
 
 @pytest.mark.parametrize("address", PAGES)
 def test_a_link_reproduces_the_view(open_page: Open, store: Path, address: str) -> None:
-    app = open_page(store, address, **VIEWS[address])
+    app = open_page(store, address, **VIEWS.get(address, {}))
     assert not app.exception and not app.warning
-    assert {key: app.query_params[key] for key in VIEWS[address]} == VIEWS[address]
+    assert {key: app.query_params[key] for key in VIEWS.get(address, {})} == VIEWS.get(address, {})
     again = open_page(store, address, **app.query_params)
     assert again.query_params == app.query_params
     assert [e.value.to_csv() for e in again.dataframe] == [e.value.to_csv() for e in app.dataframe]

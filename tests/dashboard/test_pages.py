@@ -15,6 +15,7 @@ from dashboard.navigation import PAGES
 from evaluation.results.compare import compare
 from evaluation.results.ingest import ingest
 from evaluation.results.query import run_query
+from evaluation.results.records import RunRecord, StepRecord
 from evaluation.results.snapshot import open_snapshot
 from evaluation.results.spool import Spool
 from evaluation.statistics import EXACT_BELOW_UNITS
@@ -154,6 +155,32 @@ def test_leaderboard_of_a_plan_without_the_untrained_model(open_page: Open, tmp_
     assert list(table(app, "score", "delta")["role"]) == ["", "baseline"] and app.query_params["baseline"] == "GRPO"
 
 
+def test_leaderboard_at_equal_cost_takes_the_last_evaluation_within_it(open_page: Open, store: Path) -> None:
+    """After 10 of 20 updates a run has drawn 10,000 tokens; the filter leaves out seed 2."""
+    chosen = {"by": "rollout_tokens", "budget": "10,999", "where": "seed<2"}
+    rows = table(open_page(store, "leaderboard", plan="demo", split="test", **chosen), "score").set_index("method")
+    cell = next(cell for cell in STUDY.cells if cell.label == "SFT")
+    halfway = (STUDY.base_accuracy + cell.final_accuracy) / 2
+    expected = [correct(STUDY, run_id(STUDY, cell, seed), halfway, 10, seed).mean() for seed in (0, 1)]
+    assert value(rows, "SFT", "score") == pytest.approx(100 * np.mean(expected))
+    assert value(rows, "SFT", "rollout_tokens") == 10_000 and value(rows, "SFT", "seeds") == "2 of 2"
+
+
+@pytest.mark.parametrize(
+    ("chosen", "says"),
+    [
+        ({"by": "flop", "budget": "many"}, "'many' is not a number"),
+        ({"where": "sede<2"}, "no run has 'sede'"),
+        ({"by": "updates", "budget": "-3"}, "must be above 0"),
+    ],
+)
+def test_leaderboard_says_what_is_wrong_with_a_choice(
+    open_page: Open, store: Path, chosen: dict[str, str], says: str
+) -> None:
+    app = open_page(store, "leaderboard", plan="demo", **chosen)
+    assert not app.exception and any(says in info.value.replace("\\", "") for info in app.info)
+
+
 def test_leaderboard_leads_from_a_number_to_its_runs(open_page: Open, store: Path) -> None:
     app = open_page(store, "leaderboard", plan="demo", row="OPSD")
     labels = link_labels(app)
@@ -270,11 +297,32 @@ def test_answers_whose_texts_are_gone(open_page: Open, tmp_path: Path) -> None:
     assert len(table(app, "verdict", "completion")) == 6
 
 
+def test_controllers_and_cost_of_a_run(open_page: Open, tmp_path: Path) -> None:
+    """USD's price moves and its floor does not; total tokens are the four kinds that are generated or read."""
+    with Spool(tmp_path / "runs" / "usd", role="driver", attempt=1) as spool:
+        spec = {"method": {"name": "usd", "controllers": {"usd": {"kind": "usd", "capacity": 0.3}}}}
+        spool.append(RunRecord("usd", "usd", "m", 0, spec, {}, 1.0))
+        for update in (1, 2):
+            metrics = {"controller/usd/price": 0.1 * update, "kept/distill": 1.0, "loss": 1.0}
+            cost = {"rollout_tokens": 10 * update, "teacher_tokens": 7 * update, "trained_tokens": 5 * update}
+            spool.append(StepRecord("usd", update, 0, metrics, cost, 1.0))
+    ingest(tmp_path)
+    app = open_page(tmp_path, "run", run="usd", show="controllers")
+    assert not app.exception and '"capacity": 0.3' in app.json[0].value.replace('":0', '": 0')
+    said = texts(app)
+    assert "controller/usd/price" in said.replace("\\", "") and "loss" not in said
+    assert "The same at every update: kept/distill 1" in said.replace("\\", "")
+    app = open_page(tmp_path, "run", run="usd", show="provenance")
+    cost = table(app, "cost", "so far").set_index("cost")["so far"]
+    assert cost["total tokens (rollout, reference, teacher, auxiliary)"] == 34 and cost["trained tokens"] == 10
+
+
 def test_specifications_of_two_runs_side_by_side(open_page: Open, store: Path) -> None:
     app = open_page(store, "run", run=OPSD_0, show="spec", other=run_id(STUDY, CELLS[1], 2))
     differing = table(app, "path", "this", "other").set_index("path")
     assert dict(differing["this"]) == {"method.name": '"opsd"', "seed": "0"}
     assert dict(differing["other"]) == {"method.name": '"grpo"', "seed": "2"}
+    assert app.query_params["curve"] == "score:addition, test" and "Every point of both runs" in texts(app)
 
 
 def test_metrics_and_provenance_of_a_run(open_page: Open, store: Path) -> None:
