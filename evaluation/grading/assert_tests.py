@@ -32,9 +32,14 @@ class AssertTest(Spec):
 def read_assert_tests(problem: Problem) -> list[AssertTest]:
     """The tests in their order; a bare source is a public test. Raises ValueError naming the problem."""
     try:
-        return [_read(text) for text in problem.tests or ()]
+        tests = [_read(text) for text in problem.tests or ()]
+        for test in tests:
+            ast.parse(test.source)
     except ValidationError as error:
         raise ValueError(f"problem {problem.id}: its tests cannot be read ({error.errors()[0]['msg']})") from error
+    except SyntaxError as error:
+        raise ValueError(f"problem {problem.id}: a test is no Python ({error.msg}, line {error.lineno})") from error
+    return tests
 
 
 def _read(text: str) -> AssertTest:

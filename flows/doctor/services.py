@@ -99,7 +99,7 @@ _REBUILD = "rm -r .venv && make setup"
 
 def sandbox() -> Check:
     """Run a program in the sandbox that code graders use: it must run, and see nothing of the caller's."""
-    from evaluation.grading.sandbox import INSTALL, SandboxUnavailableError, find_sandbox
+    from evaluation.grading.sandbox import INSTALL, SandboxUnavailableError, examine_sandboxes, find_sandbox
 
     try:
         found = find_sandbox()
@@ -110,7 +110,13 @@ def sandbox() -> Check:
     leak = sandbox_leak(found)
     if leak is not None:
         return Check("sandbox", None, f"{found.name}: {leak}", "report this; do not run code benchmarks here")
-    return Check("sandbox", True, f"{found.name} keeps programs from network, files and environment")
+    others = [
+        f"{name} {'works too' if reason is None else f'does not work here: {reason}'}"
+        for name, reason in examine_sandboxes().items()
+        if not found.name.startswith(name)
+    ]
+    kept = f"{found.name} keeps programs from network, files and environment"
+    return Check("sandbox", True, "; ".join([kept, *others]))
 
 
 def sandbox_leak(box: Sandbox) -> str | None:

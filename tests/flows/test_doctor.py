@@ -289,6 +289,16 @@ def test_the_sandbox_of_this_machine_serves() -> None:
     assert services.sandbox_leak(box) is None
 
 
+def test_the_other_back_end_is_examined_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    try:
+        find_sandbox(allow_unsafe=False)
+    except SandboxUnavailableError as error:
+        pytest.skip(str(error))
+    monkeypatch.setattr(evaluation.grading.sandbox, "find_library", lambda: None)
+    check = services.sandbox()
+    assert check.ok is True and check.detail.endswith("sandlock does not work here: not installed")
+
+
 def test_without_optional_programs_the_install_line_is_given(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def none() -> None:
         raise SandboxUnavailableError("bubblewrap is not installed")

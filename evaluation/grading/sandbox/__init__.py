@@ -18,7 +18,7 @@ from evaluation.grading.sandbox.launch import pythons
 from evaluation.grading.sandbox.rlimits import ResourceLimits
 from evaluation.grading.sandbox.sandlock import Sandlock, find_library
 
-__all__ = ["Limits", "Outcome", "Sandbox", "SandboxUnavailableError", "find_sandbox"]
+__all__ = ["Limits", "Outcome", "Sandbox", "SandboxUnavailableError", "examine_sandboxes", "find_sandbox"]
 
 INSTALL = "apt-get install -y bubblewrap"
 """What the error says to type (Debian and Ubuntu; other systems name the package the same)."""
@@ -115,3 +115,14 @@ def find_sandbox(allow_unsafe: bool | None = None) -> Sandbox:
         f"no sandbox to run code answers in ({'; '.join(tried)}). Install one: {INSTALL}. Or set "
         f"{ALLOW_UNSAFE}=1 to run them under resource limits alone, with files and network within their reach."
     )
+
+
+def examine_sandboxes() -> dict[str, str | None]:
+    """Each back end that isolates, in the order of preference: None where it works here, else why not."""
+    absent: list[str] = []
+    found: dict[str, str | None] = {}
+    for candidate in _isolating(absent):
+        kind = candidate.name.partition(" ")[0]
+        if found.get(kind, "") is not None:
+            found[kind] = _fault(candidate)
+    return found | {reason.partition(" ")[0]: "not installed" for reason in absent}
