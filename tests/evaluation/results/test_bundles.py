@@ -346,7 +346,7 @@ def _import_until(store: Path, bundle: Path, call: int) -> None:
 
 
 def test_an_import_that_was_killed_is_completed_by_the_next(source: Path, bundle: Path, tmp_path: Path) -> None:
-    for call in (1, 4, 9, 20):
+    for call in (4, 15):
         store = tmp_path / str(call)
         process = multiprocessing.get_context("fork").Process(target=_import_until, args=(store, bundle, call))
         process.start()
