@@ -162,6 +162,9 @@ def added(student_prompt: str, teacher_prompt: str) -> tuple[str, str, str]:
     while end < most and student_prompt[-1 - end] == teacher_prompt[-1 - end]:
         end += 1
     stop = len(teacher_prompt) - end
+    # Of the equal ways to place the difference the earliest: it begins and ends where markers do, not inside them.
+    while start and start < stop and teacher_prompt[start - 1] == teacher_prompt[stop - 1]:
+        start, stop = start - 1, stop - 1
     return teacher_prompt[:start], teacher_prompt[start:stop], teacher_prompt[stop:]
 
 

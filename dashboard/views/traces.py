@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -222,21 +223,25 @@ def _token(pane: Pane, index: int) -> None:
             said.append(f"{traces.MEASURES[name].title} {traces.number(values[index])}")
     st.markdown(plain("; ".join(said)))
     teacher, student = traces.alternatives(trace, index)
-    shares = {
-        name: st.column_config.ProgressColumn(f"{name} %", format="%.2f", min_value=0, max_value=100)
-        for name in ("teacher", "student")
-    }
     columns = st.columns(2)
     for column, side, table in zip(columns, ("teacher", "student"), (teacher, student), strict=True):
         if table is not None:
             column.caption(f"Likeliest to the {side}")
-            column.dataframe(table, hide_index=True, column_config=shares, key=f"{side} top{pane.suffix}")
+            column.dataframe(table, hide_index=True, column_config=_shares(side), key=f"{side} top{pane.suffix}")
+
+
+def _shares(side: str) -> dict[str, Any]:
+    """How the table of one side shows the probabilities: its own as a bar, the other's as a number."""
+    other = {"teacher": "student", "student": "teacher"}[side]
+    return {
+        "token": st.column_config.TextColumn(width=50),
+        side: st.column_config.ProgressColumn(f"{side} %", format="%.2f", min_value=0, max_value=100, width=70),
+        other: st.column_config.NumberColumn(f"{other} %", format="%.2f", width=70),
+    }
 
 
 def _probability(logprob: float) -> float:
-    from math import exp
-
-    return exp(min(0.0, logprob))
+    return math.exp(min(0.0, logprob))
 
 
 # --- prompts --------------------------------------------------------------------------------------------------------

@@ -70,8 +70,8 @@ def test_white_space_can_be_seen(piece: str, seen: str) -> None:
 
 
 def test_what_the_teacher_sees_more() -> None:
-    assert traces.added("<u>1+1<e>", "<u>1+1<h>2<e>") == ("<u>1+1<", "h>2<", "e>")
-    assert "".join(traces.added("ab", "axxb")) == "axxb" and traces.added("aa", "aaa") == ("aa", "a", "")
+    assert traces.added("<u>1+1<e>", "<u>1+1<h>2<e>") == ("<u>1+1", "<h>2", "<e>")
+    assert "".join(traces.added("ab", "axxb")) == "axxb" and traces.added("aa", "aaa") == ("", "a", "aa")
     assert traces.added("same", "same") == ("same", "", "")
 
 
