@@ -1,8 +1,9 @@
 """HumanEval and HumanEval+: 164 Python functions from their docstrings (Chen et al. 2021, arXiv:2107.03374).
 
-``humaneval`` runs the authors' assertions. ``humaneval_plus`` (Liu et al. 2023, arXiv:2305.01210) calls the function on
-EvalPlus's inputs; what must come out is found by running EvalPlus's own solution in the sandbox once, and never enters
-the sandbox with an answer. Its file has both kinds of inputs: those of HumanEval count as public.
+``humaneval`` runs the authors' assertions, which are hidden; the answer may use what the prompt defines.
+``humaneval_plus`` (Liu et al. 2023, arXiv:2305.01210) calls the function on EvalPlus's inputs; what must come out is
+found by running EvalPlus's own solution in the sandbox once, and never enters the sandbox with an answer. Its file has
+both kinds of inputs: those of HumanEval count as public.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 from evaluation.benchmarks.base import Benchmark, Score
 from evaluation.benchmarks.plus import plus_tests
 from evaluation.benchmarks.reading import field, find_file, load_file, text_field
+from evaluation.grading.assert_tests import AssertTest, dump_assert_tests
 from evaluation.grading.code import grade_code
 from evaluation.grading.code_tests import grade_by_tests
 from evaluation.problems import Message, Problem, Split
@@ -41,7 +43,13 @@ def load(split: Split, *, limit: int | None = None, root: Path | None = None) ->
         raise ValueError(CLOSED.format(name="humaneval"))
 
     def make(entry: dict[str, Any], place: str, number: int) -> Problem:
-        test = f"{text_field(entry, place, 'test')}\ncheck({text_field(entry, place, 'entry_point')})"
+        name = text_field(entry, place, "entry_point")
+        test = AssertTest(
+            source=f"{text_field(entry, place, 'test')}\ncheck({name})",
+            setup=text_field(entry, place, "prompt"),
+            entry=name,
+            public=False,
+        )
         solution = _solution(entry, place)
         return Problem(
             id=text_field(entry, place, "task_id"),
@@ -50,7 +58,7 @@ def load(split: Split, *, limit: int | None = None, root: Path | None = None) ->
             prompt=_messages(entry, place),
             answer=solution,
             solution=solution,
-            tests=(test,),
+            tests=dump_assert_tests([test]),
         )
 
     return load_file(find_file("humaneval", FILE, root, GET), limit, make)

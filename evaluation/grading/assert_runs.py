@@ -93,6 +93,8 @@ def _judge(outcome: Outcome, word: bytes, mark: str) -> AssertRun:
     results: list[TestResult] = []
     ended, line = _ended(outcome), None
     for told in _reports(outcome.stdout, mark):
+        if "broken" in told:
+            raise SandboxFailedError(told["broken"])
         if "cannot_cross" in told:
             raise _CannotCrossError(told["cannot_cross"])
         if "passed" in told:

@@ -98,6 +98,10 @@ def run(source: str, namespace: dict[str, Any], line_of: Callable[[BaseException
         return told
 
 
+def tell(shown: int, mark: str, what: dict[str, Any]) -> None:
+    os.write(shown, f"\n{mark}{json.dumps(what)}\n".encode())
+
+
 def judge(
     tests: dict[str, Any],
     names: Callable[[], dict[str, Any]],
@@ -108,7 +112,7 @@ def judge(
     """Runs all tests in the namespace that ``names`` gives and tells the parent; does not return."""
 
     def report(what: dict[str, Any]) -> None:
-        os.write(shown, f"\n{tests['mark']}{json.dumps(what)}\n".encode())
+        tell(shown, tests["mark"], what)
 
     def stop(what: dict[str, Any]) -> None:
         report(what)
@@ -166,8 +170,14 @@ def no_input() -> None:
 def apart(job: dict[str, Any], size: int) -> None:
     """The answer in a process of its own, forked before the tests and the word are read."""
     shield()
+    take = taker(0)
     (asked, asks), (told, tells) = os.pipe(), os.pipe()
-    pid = os.fork()
+    try:
+        pid = os.fork()
+    except OSError as error:
+        # No program ran: it is the sandbox that failed.
+        tell(1, json.loads(take(size))["mark"], {"broken": f"no second process ({error})"})
+        os._exit(1)
     if pid == 0:
         os.close(asks)
         os.close(told)
@@ -175,7 +185,6 @@ def apart(job: dict[str, Any], size: int) -> None:
         serve(job, os.fdopen(asked, "r", encoding="utf-8"), os.fdopen(tells, "w", encoding="utf-8"))
     os.close(asked)
     os.close(tells)
-    take = taker(0)
     tests = json.loads(take(size))
     answer = Answer(pid, os.fdopen(asks, "w", encoding="utf-8"), os.fdopen(told, "r", encoding="utf-8"))
     judge(tests, lambda: names_of(answer, job, tests), lambda error: answer.line, take, 1)

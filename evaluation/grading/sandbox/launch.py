@@ -28,14 +28,18 @@ _LOOK_SECONDS = 0.05
 # so that a slow program ends by SIGXCPU and can be told from one killed otherwise. dash spells processes -p, bash -u.
 _LIMIT_SHELL = (
     'ulimit -c 0 && ulimit -v "$1" && ulimit -S -t "$2" && ulimit -H -t "$3" && ulimit -f "$4" && ulimit -n 64 '
-    '&& { ulimit -u "$5" 2>/dev/null || ulimit -p "$5"; } && shift 5 && exec "$@"'
+    '&& { [ "$5" = 0 ] || ulimit -u "$5" 2>/dev/null || ulimit -p "$5"; } && shift 5 && exec "$@"'
 )
 
 
-def limited(command: Sequence[str], limits: Limits) -> list[str]:
-    """``command`` under the resource limits."""
-    seconds = limits.cpu_seconds
-    numbers = (limits.memory_bytes // 1024, seconds, seconds + 1, limits.file_bytes // 512, limits.processes)
+def limited(command: Sequence[str], limits: Limits, *, others: int | None = 0) -> list[str]:
+    """``command`` under the resource limits.
+
+    The kernel counts all processes of the user: ``others`` is how many may run beside the program's own. None sets no
+    limit on processes, where the back end counts them itself.
+    """
+    seconds, processes = limits.cpu_seconds, 0 if others is None else limits.processes + others
+    numbers = (limits.memory_bytes // 1024, seconds, seconds + 1, limits.file_bytes // 512, processes)
     return ["/bin/sh", "-c", _LIMIT_SHELL, "sh", *map(str, numbers), *command]
 
 

@@ -42,7 +42,7 @@ class ResourceLimits:
                 program.chmod(0o644)
             environment = {"PATH": os.defpath, "HOME": folder, "LC_ALL": "C.UTF-8", "PYTHONHASHSEED": "0", MARK: mark}
             return watch(
-                limited([str(self.python), "-s", "-S", "-B", str(program)], limits),
+                limited([str(self.python), "-s", "-S", "-B", str(program)], limits, others=_others()),
                 stdin=stdin,
                 limits=limits,
                 environment=environment,
@@ -51,6 +51,15 @@ class ResourceLimits:
             )
         finally:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _others() -> int:
+    """Threads of the user that programs run as: they count against the limit on processes (Linux)."""
+    user, count = NOBODY if os.getuid() == 0 else os.getuid(), 0
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            count += len(os.listdir(folder / "task")) if folder.stat().st_uid == user else 0
+    return count
 
 
 def kill_tree(process: subprocess.Popen[bytes], mark: str) -> None:

@@ -82,7 +82,10 @@ class Sandlock:
                 "env": environment,
                 "processes": limits.processes,
                 "cwd": folder,
-                "command": [*_TELLS_SIGNALS, *limited([str(self.python), "-s", "-S", "-B", str(program)], limits)],
+                "command": [
+                    *_TELLS_SIGNALS,
+                    *limited([str(self.python), "-s", "-S", "-B", str(program)], limits, others=None),
+                ],
             }
         )
 

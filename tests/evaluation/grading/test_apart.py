@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from evaluation.grading.assert_runs import AssertRun, plain, run_asserts
 from evaluation.grading.assert_tests import AssertTest, dump_assert_tests, free_names, read_assert_tests
 from evaluation.grading.code import grade_code
-from evaluation.grading.sandbox import Limits, Sandbox, SandboxUnavailableError, find_sandbox
+from evaluation.grading.sandbox import Limits, Outcome, Sandbox, SandboxUnavailableError, find_sandbox
 from evaluation.grading.sandbox.launch import pythons
 from evaluation.grading.sandbox.sandlock import Sandlock, find_library
 from evaluation.problems import Message, Problem
@@ -306,3 +308,28 @@ def test_tests_that_cannot_be_read_are_refused() -> None:
         read_assert_tests(_problem('{"kind": "assert", "sauce": "x"}'))
     with pytest.raises(ValueError, match="problem p: a test is no Python"):
         read_assert_tests(_problem("assert square(2 == 4"))
+
+
+class _ForksOnce:
+    """Stands for a sandbox whose user has no process left."""
+
+    name, isolates = "full", True
+
+    def __init__(self, sandbox: Sandbox) -> None:
+        self.sandbox = sandbox
+
+    def run(self, source: str, *, stdin: bytes = b"", limits: Limits | None = None) -> Outcome:
+        refuse = "import os\ndef _no(): raise BlockingIOError(11, 'no process left')\nos.fork = _no\n"
+        return self.sandbox.run(refuse + source, stdin=stdin, limits=limits)
+
+
+def test_a_sandbox_without_a_process_left_is_no_wrong_answer(sandbox: Sandbox) -> None:
+    grade = grade_code(_problem(FOUR), "```python\ndef square(x): return 5\n```", sandbox=_ForksOnce(sandbox))
+    assert (grade.verdict, grade.score) == ("not_scored", None)
+    assert grade.error is not None and "no process left" in grade.error
+
+
+def test_many_at_once_get_their_processes(each: Sandbox) -> None:
+    with ThreadPoolExecutor(12) as threads:
+        ran = list(threads.map(lambda _: _run(each, "def square(x): return x * x", FOUR), range(24)))
+    assert all(run.passed for run in ran), ran
