@@ -18,6 +18,7 @@ from evaluation.names import nearest
 from flows.expansion import BASE_SEED
 from flows.plan import parse_plan
 from flows.plan_spec import Plan, PlanError
+from flows.settings import Settings
 
 if TYPE_CHECKING:
     from evaluation.results.summary import Summary
@@ -40,6 +41,23 @@ class Asked:
     thinking: bool | None = None
     precision: str | None = None
     seed: int | None = None
+
+
+def checkpoint_model(settings: Settings, prefix: str, update: int | None) -> tuple[Path, str | None]:
+    """A run's checkpoint as a model of its own, in the cache, and the system prompt it was trained under.
+
+    An adapter is merged. ``update`` None takes the last checkpoint. Raises UsageError.
+    """
+    from flows.exporting import export_model, find_checkpoint, find_folder
+
+    folder = find_folder(settings.store, prefix)
+    stored = folder.read()
+    _, at, _ = find_checkpoint(folder, stored, update)
+    model = settings.cache / "checkpoints" / f"{folder.run_id}-update-{at}"
+    if not model.exists():
+        model.parent.mkdir(parents=True, exist_ok=True)
+        export_model(settings, folder.run_id, model, at)
+    return model, stored.spec.model.system_prompt
 
 
 def evaluation_plan(model: str, benchmarks: Sequence[str], asked: Asked) -> Plan:

@@ -90,7 +90,7 @@ def export_model(settings: Settings, prefix: str, to: Path, update: int | None) 
     stored = folder.read()
     if to.exists():
         raise UsageError(f"--to {to} is there already: name a folder that is not")
-    weights, at, finished = _checkpoint(folder, stored, update)
+    weights, at, finished = find_checkpoint(folder, stored, update)
     try:
         resolved = resolve_model(stored.spec.model, stored.cache)
     except ValueError as error:
@@ -114,8 +114,11 @@ def export_model(settings: Settings, prefix: str, to: Path, update: int | None) 
     return Exported(stored.run_id, at, str(to), adapter, finished, scores)
 
 
-def _checkpoint(folder: RunFolder, stored: StoredRun, update: int | None) -> tuple[Path | None, int, bool]:
-    """The file of weights (None: the base's), the update it is from, and whether the run has reached its end."""
+def find_checkpoint(folder: RunFolder, stored: StoredRun, update: int | None) -> tuple[Path | None, int, bool]:
+    """The file of weights (None: the base's), the update it is from, and whether the run has reached its end.
+
+    ``update`` None takes the last checkpoint. Raises UsageError, which names those that are kept.
+    """
     from training.checkpoints import STUDENT_FILE
 
     if stored.spec.method is None:

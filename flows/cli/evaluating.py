@@ -15,9 +15,11 @@ from flows.settings import read_settings
 
 @app.command
 def evaluate(
-    model: str,
+    model: str | None = None,
     *,
     benchmark: Annotated[tuple[str, ...], Parameter(negative=())],
+    run: str | None = None,
+    update: int | None = None,
     n: int | None = None,
     split: str = "test",
     problems: int | None = None,
@@ -42,6 +44,10 @@ def evaluate(
         A shipped base model, a local folder with a Hugging Face model, or a hub id.
     benchmark
         Any number of times; see `stillroom benchmarks`.
+    run
+        Instead of a model: a run of the store, by the beginning of its id; what is evaluated is its last checkpoint.
+    update
+        Of the run, the checkpoint after this update.
     n
         Answers to each problem; default: the benchmark's protocol, else 1.
     problems
@@ -58,7 +64,7 @@ def evaluate(
         Draws answers anew; default: the one that studies evaluate their untrained model under, and share.
     """
     from flows.environment import prepare_environment
-    from flows.evaluating import Asked, evaluation_plan, print_summaries
+    from flows.evaluating import Asked, checkpoint_model, evaluation_plan, print_summaries
     from flows.progress import watch_runs
     from flows.sweep import run_plan
 
@@ -66,6 +72,12 @@ def evaluate(
     prepare_environment(settings.store)
     if n is not None and n < 1:
         raise UsageError(f"--n must be 1 or more, not {n}")
+    if (model is None) == (run is None) or (run is None and update is not None):
+        raise UsageError("name a model, or a run with --run and maybe --update: one of the two")
+    if model is None:
+        assert run is not None
+        folder, trained_under = checkpoint_model(settings, run, update)
+        model, system_prompt = str(folder), trained_under if system_prompt is None else system_prompt
     asked = Asked(n, split, problems, temperature, top_p, max_new_tokens, system_prompt, thinking, precision, seed)
     plan = evaluation_plan(model, benchmark, asked)
     told = Console(stderr=True) if json else console
