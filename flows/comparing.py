@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from flows.errors import UsageError
@@ -106,7 +106,7 @@ def print_differences(store: Path, first: str, second: str, as_json: bool, conso
         print(json.dumps(found.to_dict(), indent=2))
         return
     for part, tree in (("specification", found.spec), ("provenance", found.provenance)):
-        table = Table(part, Text(found.runs[0]), Text(found.runs[1]))
+        table = Table(part, *(Column(Text(run)) for run in found.runs))
 
         def add(node: Any, depth: int, table: Table = table) -> None:
             for name, below in node.items():

@@ -64,12 +64,20 @@ def check_budget(by: str | None, value: float | None) -> None:
 
 
 def find_budget(
-    con: duckdb.DuckDBPyConnection, by: str, runs: Sequence[SelectedRun], benchmarks: Sequence[str], split: str
+    con: duckdb.DuckDBPyConnection,
+    by: str,
+    value: float | None,
+    runs: Sequence[SelectedRun],
+    benchmarks: Sequence[str],
+    split: str,
 ) -> Budget:
-    """The budget that the cheapest row needs for the last evaluations of all its seeds; raises CompareError for none.
+    """``value``, or for None what the cheapest row needs for the last evaluations of all its seeds.
 
-    A row's spend is that of its most expensive seed. The untrained model spends nothing and does not count.
+    Raises CompareError where nothing was measured. A row's spend is that of its most expensive seed. The untrained
+    model spends nothing and does not count.
     """
+    if value is not None:
+        return Budget(by, value, is_default=False)
     spends: dict[tuple[str, str, str], float] = defaultdict(float)
     for benchmark in benchmarks:
         last = last_checkpoints(con, runs, benchmark, split, by=by)

@@ -24,6 +24,7 @@ from evaluation.statistics import (
     mean_over_seeds,
     paired_test,
     seed_interval,
+    spread_of,
     standard_error,
     t_interval,
     unanimous_interval,
@@ -81,11 +82,7 @@ def compare(
     benchmarks = find_benchmarks(con, chosen.title, [run.run_id for run in chosen.runs], benchmark, split)
     limit = None
     if budget_by is not None:
-        limit = (
-            Budget(budget_by, budget, is_default=False)
-            if budget is not None
-            else find_budget(con, budget_by, chosen.runs, benchmarks, split)
-        )
+        limit = find_budget(con, budget_by, budget, chosen.runs, benchmarks, split)
     name = _find_baseline(chosen.runs, baseline)
     baselines = _baseline_runs(chosen.runs, name, baseline_axes)
     rows: list[Row] = []
@@ -200,10 +197,12 @@ def _row(
     table, clusters = _table([one.problems for one in seeds])
     seed_means = np.nanmean(table, axis=1)
     answers = sum(one.at.n_answers for one in seeds)
-    test, paired_problems = None, 0
+    test, paired_problems, spread = None, 0, None
     if pairs:
         differences, paired_clusters = _table([_difference(a.problems, b.problems) for a, b in pairs])
         paired_problems = differences.shape[1]
+        shared = differences[:, ~np.isnan(differences).any(axis=0)]
+        spread = spread_of(shared) if shared.shape[1] > 1 else None
         if mean_over_seeds(differences) is not None:
             test = paired_test(differences, paired_clusters)
     first = seeds[0].run
@@ -241,6 +240,7 @@ def _row(
         is_retention=benchmark in first.retention,
         spent=_mean([one.at.spent for one in seeds]),
         n_valued_problems=table.shape[1],
+        delta_spread=spread,
     )
 
 

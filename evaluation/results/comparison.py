@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from evaluation.results.budgets import Budget
-from evaluation.statistics import BOOTSTRAP_SEED, CONFIDENCE, RESAMPLES, Interval
+from evaluation.statistics import BOOTSTRAP_SEED, CONFIDENCE, RESAMPLES, Interval, Spread
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +66,8 @@ class Row:
     """Mean over seeds of what was spent at the evaluated checkpoint, in the budget's unit; None without a budget."""
     n_valued_problems: int | None = None
     """Problems with a value of the metric in some seed: those in the mean."""
+    delta_spread: Spread | None = None
+    """Variances of the paired difference, from which `stillroom power` tells how many problems or seeds are needed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,7 +88,7 @@ def write(store: Path, sql: str, max_rows: int, file: Path) -> dict[str, Any]:
     statement = one_select(sql)
     written = 0
     with open_snapshot(store) as con:
-        reader = con.execute(statement).to_arrow_reader(WRITE_ROWS)
+        reader: Any = con.execute(statement).to_arrow_reader(WRITE_ROWS)
         try:
             with parquet.ParquetWriter(file, reader.schema, compression="zstd") as writer:
                 for batch in reader:

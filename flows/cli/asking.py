@@ -95,6 +95,47 @@ def compare(
 
 
 @app.command
+def power(
+    plan: str | None = None,
+    *,
+    delta: float = 0.02,
+    seeds: int | None = None,
+    problems: int | None = None,
+    baseline: str | None = None,
+    differ: float = 0.2,
+    power: float = 0.8,
+    json: Json = False,
+    store: Store = None,
+) -> int:
+    """Tell how many problems or seeds a comparison needs to see a difference.
+
+    Parameters
+    ----------
+    plan
+        Take the spread of this plan's paired differences; without it, of two models that differ on a share of problems.
+    delta
+        The difference to see: 0.02 is two points.
+    seeds
+        Default: those of the plan, else 1.
+    problems
+        Default: those of the plan, else 500.
+    baseline
+        Label of the row that differences refer to; default: the untrained model.
+    differ
+        Without a plan: the share of problems that one model answers right and the other wrong.
+    power
+        Probability of seeing it.
+    """
+    from flows.power import print_power
+
+    folder = read_settings(store).store
+    if seeds == 0 or problems == 0:
+        raise UsageError("--seeds and --problems count from 1")
+    print_power(folder, plan, baseline, differ, seeds, problems, delta, power, json, console)
+    return 0
+
+
+@app.command
 def diff(first: str, second: str, *, json: Json = False, store: Store = None) -> int:
     """Show in which settings two runs differ, and apart from that where and with what they ran.
 

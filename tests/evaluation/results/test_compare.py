@@ -7,6 +7,7 @@ import io
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -321,7 +322,7 @@ def test_cells_on_an_axis_are_rows_of_their_own(tmp_path: Path) -> None:
         ({"metric": "acuracy"}, r"unknown metric 'acuracy'; did you mean 'accuracy'\?"),
     ],
 )
-def test_wrong_names_are_answered_with_the_nearest_right_one(con, arguments: dict[str, str], says: str) -> None:
+def test_wrong_names_are_answered_with_the_nearest_right_one(con, arguments: dict[str, Any], says: str) -> None:
     with pytest.raises(CompareError, match=says) as error:
         compare(con, **arguments)
     assert "\n" not in str(error.value)

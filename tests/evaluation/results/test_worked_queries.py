@@ -184,7 +184,7 @@ def test_the_full_cost_of_a_plan(raw: Raw) -> None:
     for step in sorted(raw.kinds["step"], key=lambda step: step["update"]):
         last[step["run"]] = step["cost"]
     groups: dict[tuple[int, bool, str], list[str]] = defaultdict(list)
-    place = {}
+    place: dict[tuple[str, bool], int] = {}
     for plan in ("demo", "demo:tuning"):
         for cell in raw.cells(plan):
             label = cell["tuning"].get("of", cell["label"])
