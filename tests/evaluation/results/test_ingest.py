@@ -17,6 +17,7 @@ from evaluation.results.settle import KEYS, STORED
 from evaluation.results.snapshot import NoSnapshotError, open_snapshot, publish
 from evaluation.results.spool import Spool
 from evaluation.results.store import Store, StoreBusyError, StoreDamagedError
+from tests.dashboard.traced import trace, write_trace
 from tests.evaluation.results.factory import (
     START,
     Cell,
@@ -309,6 +310,7 @@ def test_rebuild_equals_what_came_bit_by_bit(tmp_path: Path) -> None:
             write_run(tmp_path, study, cell, seed, attempt=2)
     with Spool(tmp_path / "runs" / base_run_id(study), role="user", attempt=1) as spool:
         spool.append(RunMark(base_run_id(study), "tag", "kept", True, "somebody", START))
+    write_trace(tmp_path, base_run_id(study), 0, [trace("p0", 0)])
     spool_file(tmp_path).write_bytes(b"bad\n")
     ingest(tmp_path)
     tables = [*KEYS, "steps", "quarantine", *STORED]
