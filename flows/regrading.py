@@ -43,6 +43,7 @@ def print_regrading(
         with open_snapshot(settings.store) as snapshot:
             run_ids = find_runs(snapshot, prefixes, plan)
             answers = stored_answers(snapshot, benchmark, run_ids)
+            versions = _versions(snapshot, benchmark, run_ids)
     if not answers:
         raise UsageError(f"none of these {len(run_ids)} runs has answers on {benchmark}")
     problems: dict[tuple[str, str], Problem] = {}
@@ -56,7 +57,16 @@ def print_regrading(
     if not dry_run:
         with refusals():
             ingest(settings.store)
-    _print(report, dry_run, as_json, console)
+    _print(report, dry_run, versions, as_json, console)
+
+
+def _versions(snapshot: duckdb.DuckDBPyConnection, benchmark: str, run_ids: Sequence[str]) -> list[str]:
+    """Versions of the benchmark that the runs were asked under."""
+    rows = snapshot.execute(
+        "SELECT DISTINCT benchmark_version FROM problems WHERE benchmark = ? AND list_contains(?, run_id) ORDER BY 1",
+        [benchmark, list(run_ids)],
+    ).fetchall()
+    return [version for (version,) in rows]
 
 
 def find_runs(snapshot: duckdb.DuckDBPyConnection, prefixes: Sequence[str], plan: str | None) -> list[str]:
@@ -84,7 +94,8 @@ def find_runs(snapshot: duckdb.DuckDBPyConnection, prefixes: Sequence[str], plan
     return found
 
 
-def _print(report: Regrading, dry_run: bool, as_json: bool, console: Console) -> None:
+def _print(report: Regrading, dry_run: bool, versions: Sequence[str], as_json: bool, console: Console) -> None:
+    now = BENCHMARKS[report.benchmark].version
     if as_json:
         changed = [{"before": old, "now": new, "answers": n} for (old, new), n in sorted(report.changed.items())]
         content = {
@@ -92,6 +103,8 @@ def _print(report: Regrading, dry_run: bool, as_json: bool, console: Console) ->
             "answers": report.answers,
             "runs": report.runs,
             "graders": list(report.graders),
+            "asked_under_versions": list(versions),
+            "version_now": now,
             "changed": changed,
             "recorded": 0 if dry_run else report.recorded,
         }
@@ -101,6 +114,13 @@ def _print(report: Regrading, dry_run: bool, as_json: bool, console: Console) ->
         f"{report.answers} answers of {report.runs} runs on {report.benchmark}, graded by {', '.join(report.graders)}",
         highlight=False,
     )
+    if any(version != now for version in versions):
+        console.print(
+            f"Asked under version {', '.join(versions)} of {report.benchmark}, which is {now} now: problems of the same "
+            "id may ask something else.",
+            style="yellow",
+            highlight=False,
+        )
     if report.changed:
         table = Table("verdict before", "verdict now", Column("answers", justify="right"))
         for (old, new), count in sorted(report.changed.items()):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from evaluation.benchmarks import BENCHMARKS
 from evaluation.benchmarks.addition import ADDITION
 from evaluation.benchmarks.base import Benchmark
 from evaluation.evaluate import Answer
@@ -133,11 +135,23 @@ def test_a_text_that_is_gone_is_said(tmp_path: Path, capsys: pytest.CaptureFixtu
 def test_a_changed_benchmark_is_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import dataclasses
-
     store = _store(tmp_path, _fails_all)
     fewer: Benchmark = dataclasses.replace(ADDITION, load=lambda split, *, limit=None, root=None: PROBLEMS[1:])
-    monkeypatch.setitem(__import__("evaluation.benchmarks", fromlist=["BENCHMARKS"]).BENCHMARKS, "addition", fewer)
+    monkeypatch.setitem(BENCHMARKS, "addition", fewer)
     with pytest.raises(SystemExit):
         main(["regrade", "--benchmark", "addition", "--store", str(store)])
     assert f"has no problem {PROBLEMS[0].id!r} in its test split any more" in " ".join(capsys.readouterr().err.split())
+
+
+def test_another_version_of_the_benchmark_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = _store(tmp_path, _fails_all)
+    assert _regrade(store, capsys, "--dry-run")["asked_under_versions"] == [ADDITION.version]
+    monkeypatch.setitem(BENCHMARKS, "addition", dataclasses.replace(ADDITION, version="99"))
+    found = _regrade(store, capsys, "--dry-run")
+    assert (found["asked_under_versions"], found["version_now"]) == ([ADDITION.version], "99")
+    with pytest.raises(SystemExit):
+        main(["regrade", "--benchmark", "addition", "--dry-run", "--store", str(store)])
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"Asked under version {ADDITION.version} of addition, which is 99 now" in said
