@@ -1,19 +1,17 @@
 -- What tells of trouble in training, one row a run: both ends of some metrics, spikes, leaks, rollouts not scored.
-WITH ended AS (
-    SELECT run_id, name, value, ceil($share * count(*) OVER whole) AS n_end,
-           row_number() OVER (PARTITION BY run_id, name ORDER BY update) AS from_start,
-           row_number() OVER (PARTITION BY run_id, name ORDER BY update DESC) AS from_end
+WITH series AS (
+    SELECT run_id, name, list(value ORDER BY update) AS v, ceil($share * count(*))::BIGINT AS n
     FROM latest_steps
     WHERE name IN ('entropy/student', 'completion_tokens_mean', 'truncated_fraction') AND value IS NOT NULL
-    WINDOW whole AS (PARTITION BY run_id, name)
+    GROUP BY run_id, name
 ), ends AS (
     SELECT run_id,
-           avg(value) FILTER (name = 'entropy/student' AND from_start <= n_end) AS first_entropy,
-           avg(value) FILTER (name = 'entropy/student' AND from_end <= n_end) AS last_entropy,
-           avg(value) FILTER (name = 'completion_tokens_mean' AND from_start <= n_end) AS first_length,
-           avg(value) FILTER (name = 'completion_tokens_mean' AND from_end <= n_end) AS last_length,
-           avg(value) FILTER (name = 'truncated_fraction' AND from_end <= n_end) AS last_truncated
-    FROM ended GROUP BY run_id
+           max(list_avg(v[:n])) FILTER (name = 'entropy/student') AS first_entropy,
+           max(list_avg(v[-n:])) FILTER (name = 'entropy/student') AS last_entropy,
+           max(list_avg(v[:n])) FILTER (name = 'completion_tokens_mean') AS first_length,
+           max(list_avg(v[-n:])) FILTER (name = 'completion_tokens_mean') AS last_length,
+           max(list_avg(v[-n:])) FILTER (name = 'truncated_fraction') AS last_truncated
+    FROM series GROUP BY run_id
 ), divergences AS (
     SELECT run_id, name, update, value,
            median(value) OVER before AS usual, count(value) OVER before AS n_before

@@ -303,8 +303,8 @@ def test_controllers_and_cost_of_a_run(open_page: Open, tmp_path: Path) -> None:
         spec = {"method": {"name": "usd", "controllers": {"usd": {"kind": "usd", "capacity": 0.3}}}}
         spool.append(RunRecord("usd", "usd", "m", 0, spec, {}, 1.0))
         for update in (1, 2):
-            metrics = {"controller/usd/price": 0.1 * update, "kept/distill": 1.0, "loss": 1.0}
-            cost = {"rollout_tokens": 10 * update, "teacher_tokens": 7 * update, "trained_tokens": 5 * update}
+            metrics: dict[str, float | None] = {"controller/usd/price": 0.1 * update, "kept/distill": 1.0, "loss": 1.0}
+            cost = {"rollout_tokens": 10.0 * update, "teacher_tokens": 7.0 * update, "trained_tokens": 5.0 * update}
             spool.append(StepRecord("usd", update, 0, metrics, cost, 1.0))
     ingest(tmp_path)
     app = open_page(tmp_path, "run", run="usd", show="controllers")
