@@ -76,3 +76,5 @@ class Benchmark:
     published: tuple[Score, ...] = ()
     reproduced: tuple[Score, ...] = ()
     """Measured here."""
+    listed: bool = True
+    """Shown in the table of benchmarks; the others are there by name all the same."""

@@ -1,169 +1,254 @@
 """Procedural families of reasoning-gym: offline, seeded, with our own extraction and a second check of its scorers.
 
-A family is one endless stream of questions (seed ``SEED``). A question's split is decided by its own text (SHA-256
-modulo 20: 0 and 1 test, 2 validation, the rest train), so no question can be in two splits whatever their sizes; one
-that comes again is left out. Ids carry the place in the stream, and grading makes the question again from it.
+A family is one endless stream of questions (seed ``SEED``). A question's split is decided by its own normal form
+(SHA-256 modulo 20: 0 to 3 test, 4 to 7 validation, the rest train), so no question can be in two splits whatever their
+sizes; one that comes again is left out. Families of few templates (``alike``) also leave out training questions that
+are nearly one of the first ``COMPARED`` of the test or the validation split. Ids carry the place in the stream, and
+grading makes the question again from it.
 
-The scorers of the library are not taken at their word: some give part or all of the marks to text around an answer.
-An answer is right when the scorer gives 1 to what stands between the answer tags and it is also the family's own answer
-(as text without case, or as a number); only families with several right answers leave the decision to the scorer. Those
-whose scorer is beyond that repair (``game_of_life_halting`` passes any text) are not here.
+An answer is what stands in the last ``<answer>…</answer>``. It is right when the library's scorer gives it 1 and
+
+* where one answer is right, it is that answer: the same number, the same JSON value, or the same text up to case,
+  spaces and quotes;
+* where several are, it has the family's ``shape`` (see ``gym_table``): nothing around the answer.
+
+An answer that is not of the shape is wrong, and the scorer is not asked: it might raise, or evaluate the text. A scorer
+that raises on a well-formed right answer, or runs out of time, gives ``not_scored``. ``score`` is the library's own
+figure, below 1 for wrong answers.
 """
 
 from __future__ import annotations
 
 import functools
 import hashlib
+import json
+import random
+import re
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from fractions import Fraction
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from evaluation.benchmarks.base import Benchmark
+from evaluation.benchmarks.gym_table import FAMILIES, Family
 from evaluation.grading.choice import tagged
 from evaluation.grading.extraction import answer_is, boxed, one_line, strict_answer
 from evaluation.grading.numeric import read_number
+from evaluation.grading.processes import GradingProcessDied, GradingTimeout, ProcessPool
+from evaluation.overlap import check_overlap, normal_form
 from evaluation.problems import Grade, Message, Problem, Split, Verdict
 
-VERSION = f"1-rg{version('reasoning-gym')}"
+VERSION = f"2-rg{version('reasoning-gym')}"
 """Changes with the rules here and with the library, which makes the questions."""
 SEED = 20_260_101
 SIZES: dict[Split, int] = {"train": 2000, "validation": 200, "test": 300}
 """Problems of a split where no limit is given."""
+COMPARED = 500
+"""Held-out questions of a split that training questions of ``alike`` families are compared with."""
 DRAWS_PER_PROBLEM = 200
 """A family that gives no new question in so many draws has no more of them."""
+STREAM = 500_000
+"""Length of a stream."""
+LONGEST = 20_000
+"""Characters of an answer; a longer one is wrong."""
+CPU_SECONDS = 5.0
+"""Processor time for one answer, its question made again included."""
 
 INSTRUCTION = "Write the final answer, and nothing else, between <answer> and </answer>."
 
-FAMILIES: dict[str, str] = {
-    "chain_sum": "sums and differences",
-    "basic_arithmetic": "four operations with brackets",
-    "decimal_chain_sum": "sums of decimals",
-    "products": "products",
-    "gcd": "greatest common divisors",
-    "lcm": "least common multiples",
-    "count_bits": "ones in a binary number",
-    "base_conversion": "numbers in other bases",
-    "simple_equations": "linear equations",
-    "number_sequence": "next number of a sequence",
-    "leg_counting": "legs of animals",
-    "gsm_symbolic": "word problems from templates",
-    "calendar_arithmetic": "dates and weekdays",
-    "letter_counting": "letters in a text",
-    "spell_backward": "words spelled backward",
-    "word_sorting": "words in order",
-    "caesar_cipher": "a shifted alphabet",
-    "family_relationships": "who is whose",
-    "syllogism": "whether a conclusion follows",
-    "knights_knaves": "who tells the truth",
-    "aiw": "siblings and colleagues",
-    "maze": "steps through a maze",
-    "shortest_path": "a way through a grid",
-    "countdown": "an expression for a number",
-    "list_functions": "a rule from examples",
-}
-"""The families that pass the checks of the tests, with what they ask."""
-
-SEVERAL_ANSWERS = frozenset({"shortest_path", "countdown"})
-"""Families whose scorer alone knows every right answer; it checks them move by move or number by number."""
+_FRACTION = re.compile(r"[+-]?\d{1,40}/0*[1-9]\d{0,40}")
+_PUNCTUATION = re.compile(r"\s*([][(){},:;])\s*")
 
 
 def split_of(question: str) -> Split:
     """The split that a question belongs to."""
-    digest = hashlib.sha256(" ".join(question.casefold().split()).encode()).digest()
+    digest = hashlib.sha256(normal_form(question).encode()).digest()
     place = int.from_bytes(digest[:8], "big") % 20
-    return "test" if place < 2 else "validation" if place == 2 else "train"
+    return "test" if place < 4 else "validation" if place < 8 else "train"
 
 
 @functools.cache
-def _stream(family: str) -> Any:
+def family_stream(family: str) -> Any:
     """The family's data set; imported on first use (the library takes 2 s and 100 MB)."""
     import reasoning_gym
 
-    return reasoning_gym.create_dataset(family, seed=SEED, size=DRAWS_PER_PROBLEM * sum(SIZES.values()))
+    return reasoning_gym.create_dataset(family, seed=SEED, size=STREAM)
 
 
-def _questions(family: str, split: Split) -> Iterator[tuple[int, str, str]]:
+@functools.cache
+def _pool() -> ProcessPool:
+    return ProcessPool("evaluation.benchmarks.gym_worker", 1)
+
+
+@contextmanager
+def _random_states_kept() -> Iterator[None]:
+    """Some families seed the generators of the whole process; a caller's draws must not depend on that."""
+    python, numpy = random.getstate(), np.random.get_state()
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)
+
+
+def _questions(name: str, split: Split) -> Iterator[tuple[int, str, str]]:
     """Place in the stream, question and answer of each problem of ``split``; each question once."""
-    stream, seen, last = _stream(family), set(), 0
+    stream, family, seen, last = family_stream(name), FAMILIES[name], set(), 0
     for index in range(len(stream)):
         entry = stream[index]
         question = str(entry["question"]).strip()
-        if split_of(question) == split and question not in seen:
-            seen.add(question)
+        form = normal_form(question)
+        if split_of(question) == split and form not in seen:
+            seen.add(form)
             last = index
-            yield index, question, str(entry["answer"])
+            yield index, question, _gold(entry, family)
         elif index - last > DRAWS_PER_PROBLEM:
             return
 
 
-def _is_answer(answer: str, given: str) -> bool:
-    numbers = read_number(answer), read_number(given)
-    if numbers[0] is not None and numbers[1] is not None:
-        return numbers[0] == numbers[1]
-    return " ".join(answer.casefold().split()) == " ".join(given.casefold().split())
+def _gold(entry: dict[str, Any], family: Family) -> str:
+    if family.example is None:
+        return str(entry["answer"])
+    example = entry["metadata"][family.example]
+    return example if isinstance(example, str) else json.dumps(example)
 
 
-def _benchmark(family: str, title: str) -> Benchmark:
-    name = f"rg_{family}"
+def _problem(name: str, split: Split, index: int, question: str, answer: str) -> Problem:
+    return Problem(
+        id=f"{split}-{index}",
+        benchmark=f"rg_{name}",
+        split=split,
+        prompt=(Message(role="user", content=f"{question}\n\n{INSTRUCTION}"),),
+        answer=answer,
+    )
 
-    def load(split: Split, *, limit: int | None = None, root: Path | None = None) -> list[Problem]:
-        wanted = SIZES[split] if limit is None else limit
-        problems: list[Problem] = []
-        for index, question, answer in _questions(family, split) if wanted else ():
-            problems.append(
-                Problem(
-                    id=f"{split}-{index}",
-                    benchmark=name,
-                    split=split,
-                    prompt=(Message(role="user", content=f"{question}\n\n{INSTRUCTION}"),),
-                    answer=answer,
-                )
-            )
+
+def _problems(name: str, split: Split) -> Iterator[Problem]:
+    """The problems of ``split`` in their order; train without what is nearly held out."""
+    found = (_problem(name, split, *question) for question in _questions(name, split))
+    if split != "train" or not FAMILIES[name].alike:
+        yield from found
+        return
+    held_out = [p for s in ("test", "validation") for p in _load(name, s, COMPARED)]
+    for problem in found:
+        if not check_overlap([problem], held_out):
+            yield problem
+
+
+def _load(name: str, split: Split, wanted: int) -> list[Problem]:
+    problems: list[Problem] = []
+    with _random_states_kept():
+        for problem in _problems(name, split) if wanted else ():
+            problems.append(problem)
             if len(problems) == wanted:
                 break
-        if len(problems) < wanted and limit is not None:
-            raise ValueError(f"{name} has only {len(problems)} different {split} questions: ask for fewer than {limit}")
+    return problems
+
+
+def _value(text: str) -> Any:
+    """What ``text`` says, to compare by: a number, a JSON value, or the text without case, spare spaces and quotes."""
+    number = read_number(text)
+    if number is not None:
+        return Fraction(number)
+    text = text.strip()
+    if _FRACTION.fullmatch(text):
+        return Fraction(text)
+    if text.startswith(("[", "{")):
+        with suppress(ValueError, RecursionError):
+            return json.loads(text)
+    plain = " ".join(text.casefold().replace('"', "").replace("'", "").split())
+    return _PUNCTUATION.sub(r"\1", plain)
+
+
+@dataclass(frozen=True, slots=True)
+class _Judgement:
+    right: bool | None
+    """None when it could not be found out; ``error`` says why."""
+    score: float
+    error: str | None = None
+
+
+def _judge(name: str, family: Family, problem: Problem, given: str | None) -> _Judgement:
+    """Whether ``given`` is right, and the library's own score of it."""
+    if given is None or len(given) > LONGEST:
+        return _Judgement(False, 0.0)
+    if family.shape is not None:
+        fits = re.fullmatch(family.shape, given) is not None
+    else:
+        gold, value = _value(problem.answer), _value(given)
+        fits = type(gold) is type(value) and gold == value
+        # A number counts however it is written; the scorers compare texts.
+        given = problem.answer if fits and isinstance(gold, Fraction) else given
+    if not fits and (family.shape is not None or not family.partial):
+        return _Judgement(False, 0.0)
+    try:
+        index = int(problem.id.rpartition("-")[2])
+        reply = _pool().ask({"family": name, "index": index, "given": given}, cpu_seconds=CPU_SECONDS)
+    except (GradingTimeout, GradingProcessDied) as error:
+        reply = {"error": str(error)}
+    if not fits:
+        return _Judgement(False, min(reply.get("score", 0.0), 0.99))
+    if reply.get("error"):
+        return _Judgement(None, 0.0, reply["error"])
+    if not problem.prompt[0].content.startswith(reply["question"]):
+        return _Judgement(None, 0.0, f"reasoning-gym {version('reasoning-gym')} asks another question at {index}")
+    return _Judgement(reply["score"] >= 1, reply["score"])
+
+
+def _grade(name: str, family: Family, problem: Problem, text: str) -> Grade:
+    strict = tagged(text)
+    found = _judge(name, family, problem, strict)
+    lenient = found
+    if strict is None:
+        lenient = _judge(name, family, problem, strict_answer(text, (boxed, answer_is, one_line)))
+    verdict = _verdict(found)
+    read = "no <answer>…</answer>" if strict is None else f"the answer read is {strict[:200]!r}"
+    return Grade(
+        verdict=verdict,
+        score=None if verdict == "not_scored" else found.score,
+        grader="reasoning_gym",
+        version=VERSION,
+        extracted=strict,
+        feedback=read if verdict == "fail" else None,
+        error=found.error,
+        well_formed=strict is not None,
+        lenient=_verdict(lenient),
+    )
+
+
+def _verdict(found: _Judgement) -> Verdict:
+    return "not_scored" if found.right is None else "pass" if found.right else "fail"
+
+
+def _benchmark(name: str, family: Family) -> Benchmark:
+    def load(split: Split, *, limit: int | None = None, root: Path | None = None) -> list[Problem]:
+        problems = _load(name, split, SIZES[split] if limit is None else limit)
+        if limit is not None and len(problems) < limit:
+            raise ValueError(
+                f"rg_{name} has only {len(problems)} different {split} questions: ask for fewer than {limit}"
+            )
         return problems
 
-    def right(problem: Problem, given: str | None) -> tuple[bool, float]:
-        """Whether ``given`` is right, and the library's own score of it."""
-        if given is None:
-            return False, 0.0
-        stream = _stream(family)
-        score = float(stream.score_answer(given, entry=stream[int(problem.id.rpartition("-")[2])]))
-        return score >= 1 and (family in SEVERAL_ANSWERS or _is_answer(problem.answer, given)), score
-
-    def grade(problem: Problem, text: str) -> Grade:
-        strict = tagged(text)
-        passed, score = right(problem, strict)
-        lenient = passed if strict is not None else right(problem, strict_answer(text, (boxed, answer_is, one_line)))[0]
-        verdict: Verdict = "pass" if passed else "fail"
-        read = "no <answer>…</answer>" if strict is None else f"the answer read is {strict[:200]!r}"
-        return Grade(
-            verdict=verdict,
-            score=1.0 if passed else min(score, 0.99),
-            grader="reasoning_gym",
-            version=VERSION,
-            extracted=strict,
-            feedback=None if passed else read,
-            well_formed=strict is not None,
-            lenient="pass" if lenient else "fail",
-        )
-
     return Benchmark(
-        name=name,
+        name=f"rg_{name}",
         version=VERSION,
-        title=f"reasoning-gym: {title}",
+        title=f"reasoning-gym: {family.title}",
         licence="Apache-2.0",
         source="https://github.com/open-thought/reasoning-gym",
         splits=("train", "validation", "test"),
         max_new_tokens=1024,
         load=load,
-        grade=grade,
+        grade=functools.partial(_grade, name, family),
         kind="reasoning",
-        grading="the last <answer>…</answer> has the library's full score and is the answer itself",
+        grading="the last <answer>…</answer> has the library's full score and "
+        + ("is the answer itself" if family.shape is None else "nothing around the answer"),
+        listed=family.listed,
     )
 
 
-REASONING_GYM = tuple(_benchmark(family, title) for family, title in FAMILIES.items())
+REASONING_GYM = tuple(_benchmark(name, family) for name, family in FAMILIES.items())

@@ -8,7 +8,6 @@ import pytest
 
 from evaluation.benchmarks import BENCHMARKS
 from evaluation.benchmarks.base import MissingDataError
-from evaluation.benchmarks.gym_families import FAMILIES
 from evaluation.grading.batch import grade_many
 from evaluation.grading.tool_calls import same
 from evaluation.problems import Problem
@@ -86,35 +85,3 @@ def test_a_changed_argument_a_missing_and_an_extra_call_fail() -> None:
             assert text != gold(problem) and benchmark.grade(problem, text).verdict == "fail"
             tried += 1
     assert tried > 60
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_reasoning_gym_passes_gold_and_nothing_else(family: str) -> None:
-    benchmark = BENCHMARKS[f"rg_{family}"]
-    problems = benchmark.load("test", limit=6)
-    for problem in problems:
-        grade = benchmark.grade(problem, f"I think.\n<answer>{problem.answer}</answer>")
-        assert (grade.verdict, grade.score, grade.lenient) == ("pass", 1.0, "pass")
-        bare = benchmark.grade(problem, problem.answer)
-        assert (bare.verdict, bare.well_formed, bare.lenient) == ("fail", False, "pass")
-        for junk in (f"{problem.answer} or 7 perhaps", "I do not know", "", "zzz", "None", "{}", "0.0.0"):
-            wrong = benchmark.grade(problem, f"<answer>{junk}</answer>")
-            assert wrong.verdict == "fail" and wrong.score is not None and wrong.score < 1, junk
-
-
-@pytest.mark.parametrize("family", ["gcd", "syllogism", "letter_counting"])
-def test_reasoning_gym_never_asks_one_question_in_two_splits(family: str) -> None:
-    benchmark = BENCHMARKS[f"rg_{family}"]
-    questions = [
-        [" ".join(problem.prompt[0].content.casefold().split()) for problem in benchmark.load(split, limit=limit)]
-        for split, limit in (("train", 400), ("validation", 40), ("test", 80))
-    ]
-    assert [len(set(split)) for split in questions] == [400, 40, 80]
-    assert len(set().union(*questions)) == 520
-    assert benchmark.load("train", limit=5) == benchmark.load("train", limit=400)[:5]
-
-
-def test_reasoning_gym_says_how_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("evaluation.benchmarks.gym_families.DRAWS_PER_PROBLEM", 1)
-    with pytest.raises(ValueError, match=r"rg_gcd has only \d+ different validation questions: ask for fewer than 50"):
-        BENCHMARKS["rg_gcd"].load("validation", limit=50)
