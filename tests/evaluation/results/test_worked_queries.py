@@ -191,7 +191,7 @@ def test_the_full_cost_of_a_plan(raw: Raw) -> None:
             key = (label, plan != "demo")
             place[key] = min(cell["position"], place.get(key, 10**9))
             groups[(0, plan != "demo", label)].append(cell["run"])
-    expected = []
+    expected: list[dict[str, Any]] = []
     for (_, is_tuning, label), runs in groups.items():
         costs = [last.get(run, {}) for run in runs]
         flop = sum(cost["flop"] for cost in costs if cost) if any(costs) else None
