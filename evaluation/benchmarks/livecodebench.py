@@ -27,6 +27,23 @@ GET = "it is made of test.jsonl, test2.jsonl, … of the hub's data set livecode
 PROGRAM = "Write a Python program that reads from standard input and prints the answer."
 FUNCTION = "Complete this Python code, keeping its names:"
 CLOSING = "Answer with the whole program in one code block."
+PRELUDE = """from bisect import *
+from collections import *
+from copy import *
+from functools import *
+from heapq import *
+from itertools import *
+from math import *
+from operator import *
+from random import *
+from statistics import *
+from string import *
+from typing import *
+from builtins import *
+import bisect, collections, copy, datetime, functools, heapq, io, itertools, json, math, operator, random, re, statistics
+import string, sys, time
+"""
+"""What the release's own harness imports before an answer: sites that the questions come from do so, too."""
 LONGEST_UNPACKED = 1 << 30
 """Bytes of one problem's tests; the largest of the releases are a few hundred MiB."""
 
@@ -105,7 +122,7 @@ def _benchmark(release: int, published: tuple[Score, ...] = ()) -> Benchmark:
         return load_file(find_file(name, file, root, GET), limit, make)
 
     def grade(problem: Problem, text: str) -> Grade:
-        return grade_by_tests(problem, text)
+        return grade_by_tests(problem, text, prelude=PRELUDE)
 
     return Benchmark(
         name=name,

@@ -28,22 +28,25 @@ def grade_by_tests(
     text: str,
     *,
     shown: Shown = "public",
+    prelude: str = "",
     sandbox: Sandbox | None = None,
     limits: Limits | None = None,
 ) -> Grade:
     """Passes iff the last Python code block of ``text`` passes every test of ``problem`` (see ``program_tests``).
 
-    Public tests come first and the first failure ends the run. Lenient: the same with the whole text as the program
-    where there is no code block. A program that fails, ends early, or exceeds a limit is a wrong answer; a sandbox that
-    does not start is ``not_scored``. Raises SandboxUnavailableError, and ValueError for tests that cannot be read.
+    ``prelude`` runs before the answer, in its names (not before one that begins with ``from __future__``). Public tests
+    come first and the first failure ends the run. Lenient: the same with the whole text as the program where there is
+    no code block. A program that fails, ends early, or exceeds a limit is a wrong answer; a sandbox that does not start
+    is ``not_scored``. Raises SandboxUnavailableError, and ValueError for tests that cannot be read.
     """
     tests, code = read_tests(problem), fenced_code(text)
     verdict: Verdict = "not_scored"
     feedback, error = None, None
+    program = code if code is not None else text
+    if prelude and "from __future__" not in program:
+        program = f"{prelude}\n{program}"
     try:
-        failure = first_failure(
-            code if code is not None else text, tests, sandbox or find_sandbox(), limits or Limits()
-        )
+        failure = first_failure(program, tests, sandbox or find_sandbox(), limits or Limits())
         verdict = "pass" if failure is None else "fail"
         feedback = None if failure is None else report(tests, failure, shown)
     except SandboxFailedError as reason:

@@ -212,6 +212,10 @@ def test_methods_of_a_class_get_their_arguments_as_json(tmp_path: Path) -> None:
     right = f"class Solution:\n    def f(self, xs, s, flag):\n        {body}"
     assert grade(problem, f"```python\n{right}\n```").verdict == "pass"
     assert grade(problem, f"```python\n{right.replace('None', '0')}\n```").verdict == "fail"
+    typed = right.replace("xs, s, flag)", "xs: List[int], s: str, flag: Optional[bool])")
+    assert grade(problem, f"```python\n{typed}\n```").verdict == "pass"
+    future = f"from __future__ import annotations\n{right}"
+    assert grade(problem, f"```python\n{future}\n```").verdict == "pass"
     assert "class Solution" in problem.prompt[0].content and problem.cluster == "abc1"
 
 
