@@ -9,26 +9,25 @@ from rich.table import Table
 from rich.text import Text
 
 from evaluation.benchmarks import BENCHMARKS
+from flows.benchmark_pages import benchmark_data
 from flows.plan import PLANS, load_plan
 
 
 def benchmark_rows(root: Path | None) -> list[dict[str, Any]]:
-    """One row a benchmark, with whether its files are under ``root``."""
-    rows = []
-    for benchmark in BENCHMARKS.values():
-        absent = [name for name in benchmark.files if root is None or not (root / name).is_file()]
-        data = "procedural" if not benchmark.files else "here" if not absent else f"missing: {', '.join(absent)}"
-        rows.append(
-            {
-                "benchmark": benchmark.name,
-                "title": benchmark.title,
-                "version": benchmark.version,
-                "splits": ", ".join(benchmark.splits),
-                "licence": benchmark.licence,
-                "data": data,
-            }
-        )
-    return rows
+    """One row a listed benchmark, with whether its files are under ``root``."""
+    return [
+        {
+            "benchmark": benchmark.name,
+            "kind": benchmark.kind,
+            "title": benchmark.title,
+            "version": benchmark.version,
+            "splits": ", ".join(benchmark.splits),
+            "licence": benchmark.licence,
+            "data": benchmark_data(benchmark, root),
+        }
+        for benchmark in BENCHMARKS.values()
+        if benchmark.listed
+    ]
 
 
 def plan_rows() -> list[dict[str, Any]]:

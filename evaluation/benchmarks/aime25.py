@@ -17,6 +17,14 @@ AIME25 = math_set(
     published=(
         Score("Qwen3-1.7B, thinking", "avg@12", 36.7, "2601.18734 (README)"),
         Score("Qwen3-1.7B + OPSD", "avg@12, best checkpoint", 43.9, "2601.18734v3"),
+        Score("Qwen3-8B + OPSD", "avg@12, best checkpoint", 70.8, "2601.18734v3"),
+        Score("Qwen3-1.7B + GRPO", "avg@12, best checkpoint", 38.9, "2608.08176"),
+        Score("Qwen3-1.7B + OPSD", "avg@12, best checkpoint", 41.9, "2608.08176"),
         Score("Qwen3-1.7B + USD", "avg@12, best checkpoint", 43.6, "2608.08176"),
+        Score("Qwen3-4B + USD", "avg@12, best checkpoint", 70.0, "2608.08176"),
+        Score("Qwen3-8B + USD", "avg@12, best checkpoint", 73.3, "2608.08176"),
+        Score("Qwen3-4B + GRPO", "mean@32, best", 27.9, "2606.04036"),
+        Score("Qwen3-4B + SDPG-URKL", "mean@32, best", 30.8, "2606.04036"),
+        Score("Qwen3-4B + SDPG-UFKL", "mean@32, best", 33.5, "2606.04036"),
     ),
 )

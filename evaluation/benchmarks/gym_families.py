@@ -29,6 +29,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from importlib.metadata import version
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,8 @@ SIZES: dict[Split, int] = {"train": 2000, "validation": 200, "test": 300}
 """Problems of a split where no limit is given."""
 COMPARED = 500
 """Held-out questions of a split that training questions of ``alike`` families are compared with."""
+TOGETHER = 2500
+"""Training questions compared with them at once: what is boilerplate is told by how many questions say it."""
 DRAWS_PER_PROBLEM = 200
 """A family that gives no new question in so many draws has no more of them."""
 STREAM = 500_000
@@ -135,9 +138,9 @@ def _problems(name: str, split: Split) -> Iterator[Problem]:
         yield from found
         return
     held_out = [p for s in ("test", "validation") for p in _load(name, s, COMPARED)]
-    for problem in found:
-        if not check_overlap([problem], held_out):
-            yield problem
+    while some := [*islice(found, TOGETHER)]:
+        alike = {overlap.train_id for overlap in check_overlap(some, held_out)}
+        yield from (problem for problem in some if problem.id not in alike)
 
 
 def _load(name: str, split: Split, wanted: int) -> list[Problem]:
@@ -150,8 +153,9 @@ def _load(name: str, split: Split, wanted: int) -> list[Problem]:
     return problems
 
 
-def _value(text: str) -> Any:
-    """What ``text`` says, to compare by: a number, a JSON value, or the text without case, spare spaces and quotes."""
+def _value(text: str) -> Fraction | str:
+    """What ``text`` says, to compare by: a number, or the text (JSON with its keys in order) without case, spare spaces
+    and quotes."""
     number = read_number(text)
     if number is not None:
         return Fraction(number)
@@ -160,7 +164,7 @@ def _value(text: str) -> Any:
         return Fraction(text)
     if text.startswith(("[", "{")):
         with suppress(ValueError, RecursionError):
-            return json.loads(text)
+            text = json.dumps(json.loads(text), sort_keys=True, ensure_ascii=False)
     plain = " ".join(text.casefold().replace('"', "").replace("'", "").split())
     return _PUNCTUATION.sub(r"\1", plain)
 

@@ -17,6 +17,11 @@ HMMT25 = math_set(
     published=(
         Score("Qwen3-1.7B, thinking", "avg@12", 23.1, "2601.18734 (README)"),
         Score("Qwen3-1.7B + OPSD", "avg@12, best checkpoint", 29.2, "2601.18734v3"),
+        Score("Qwen3-8B + OPSD", "avg@12, best checkpoint", 45.8, "2601.18734v3"),
+        Score("Qwen3-1.7B + GRPO", "avg@12, best checkpoint", 26.9, "2608.08176"),
+        Score("Qwen3-1.7B + OPSD", "avg@12, best checkpoint", 28.3, "2608.08176"),
         Score("Qwen3-1.7B + USD", "avg@12, best checkpoint", 29.4, "2608.08176"),
+        Score("Qwen3-4B + USD", "avg@12, best checkpoint", 46.7, "2608.08176"),
+        Score("Qwen3-8B + USD", "avg@12, best checkpoint", 49.7, "2608.08176"),
     ),
 )

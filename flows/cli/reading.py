@@ -39,12 +39,32 @@ def methods(name: str | None = None, *, json: Json = False, markdown: bool = Fal
 
 
 @app.command
-def benchmarks(*, json: Json = False) -> int:
-    """List the benchmarks, their licences and whether their data is here."""
+def benchmarks(name: str | None = None, *, json: Json = False, docs: bool = False) -> int:
+    """List the benchmarks and whether their data is here, or show one: prompt, grading, files, published numbers.
+
+    Parameters
+    ----------
+    name
+        A benchmark, or any family of reasoning-gym as rg_FAMILY.
+    docs
+        Print docs/benchmarks.md: all benchmarks.
+    """
+    from evaluation.benchmarks import BENCHMARKS
+    from evaluation.benchmarks.finding import unknown
+    from flows.benchmark_pages import benchmark_page, benchmarks_document, describe_benchmark
     from flows.catalogue import benchmark_rows, table_of
 
-    rows = benchmark_rows(read_settings().benchmarks)
-    print_content(rows if json else table_of(rows), json)
+    root = read_settings().benchmarks
+    if name is not None and name not in BENCHMARKS:
+        raise UsageError(unknown(name))
+    if docs:
+        print(benchmarks_document(), end="")
+    elif name is not None:
+        benchmark = BENCHMARKS[name]
+        print_content(benchmark_page(benchmark, root) if json else describe_benchmark(benchmark, root), json)
+    else:
+        rows = benchmark_rows(root)
+        print_content(rows if json else table_of(rows), json)
     return 0
 
 
