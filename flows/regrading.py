@@ -116,8 +116,8 @@ def _print(report: Regrading, dry_run: bool, versions: Sequence[str], as_json: b
     )
     if any(version != now for version in versions):
         console.print(
-            f"Asked under version {', '.join(versions)} of {report.benchmark}, which is {now} now: problems of the same "
-            "id may ask something else.",
+            f"Asked under version {', '.join(versions)} of {report.benchmark}, which is {now} now: problems of the "
+            "same id may ask something else.",
             style="yellow",
             highlight=False,
         )
