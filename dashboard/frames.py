@@ -109,18 +109,26 @@ def step_curves(points: pd.DataFrame) -> pd.DataFrame:
     ``points`` holds one row a run and update (name, is_base, seed, run_id, update, value and COST_AXES). Updates at
     which no seed has a finite value stay, with an empty mean. No interval below three seeds, and nothing is left out.
     """
-    rows = []
-    planned = points.groupby("name")["run_id"].nunique()
-    for (name, update), group in points.groupby(["name", "update"], sort=False):
-        values = group["value"].dropna().to_numpy(float)
-        interval = t_interval(values) if len(values) >= FEWEST_SEEDS else None
-        row = {"name": name, "is_base": bool(group["is_base"].iloc[0]), "update": update}
-        row |= {"mean": values.mean() if len(values) else np.nan}
-        row |= {"low": interval.low if interval else np.nan, "high": interval.high if interval else np.nan}
-        row |= {"n_seeds": len(values), "n_planned": planned[name]}
-        rows.append(row | {cost: group[cost].mean() for cost in COST_AXES})
-    columns = ["name", "is_base", "update", "mean", "low", "high", "n_seeds", "n_planned", *COST_AXES]
-    return pd.DataFrame(rows, columns=columns)
+    groups = points.groupby(["name", "update"], sort=False)
+    costs = {cost: (cost, "mean") for cost in COST_AXES}
+    means = groups.agg(
+        is_base=("is_base", "first"),
+        mean=("value", "mean"),
+        spread=("value", "std"),
+        n_seeds=("value", "count"),
+        **costs,
+    ).reset_index()
+    widths = {n: _half_width(n) for n in set(means["n_seeds"])}
+    half = means["n_seeds"].map(widths) * means["spread"]
+    planned = means["name"].map(points.groupby("name")["run_id"].nunique())
+    means = means.assign(low=means["mean"] - half, high=means["mean"] + half, n_planned=planned)
+    return means[["name", "is_base", "update", "mean", "low", "high", "n_seeds", "n_planned", *COST_AXES]]
+
+
+def _half_width(n: int) -> float:
+    """Half of Student's interval over ``n`` values, in their standard deviations; NaN below three."""
+    interval = t_interval(np.arange(n, dtype=float)) if n >= FEWEST_SEEDS else None
+    return np.nan if interval is None else (interval.high - interval.low) / 2 / np.arange(n).std(ddof=1)
 
 
 def mark_partial(means: pd.DataFrame) -> pd.DataFrame:
