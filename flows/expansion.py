@@ -285,5 +285,5 @@ def _trial_plan(plan: Plan, tuning: Tuning) -> Plan:
     """The plan with the evaluation and the budget of its trials."""
     changes = {"split": tuning.split, "problems": tuning.problems, "every_updates": tuning.every_updates}
     given = {name: value for name, value in changes.items() if value is not None}
-    evaluation = plan.evaluation.model_copy(update={**given, "retention": ()})
+    evaluation = plan.evaluation.model_copy(update={**given, "retention": (), "trace_problems": 0})
     return plan.model_copy(update={"evaluation": evaluation, "budget": tuning.budget or plan.budget})

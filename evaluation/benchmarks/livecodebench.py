@@ -40,8 +40,8 @@ from statistics import *
 from string import *
 from typing import *
 from builtins import *
-import bisect, collections, copy, datetime, functools, heapq, io, itertools, json, math, operator, random, re, statistics
-import string, sys, time
+import bisect, collections, copy, datetime, functools, heapq, io, itertools, json, math, operator, random, re
+import statistics, string, sys, time
 """
 """What the release's own harness imports before an answer: sites that the questions come from do so, too."""
 LONGEST_UNPACKED = 1 << 30
