@@ -12,6 +12,7 @@ import functools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from importlib.metadata import version
 
 from evaluation.grading.extraction import Form, after_hashes, answer_is, boxed, strict_answer
@@ -45,6 +46,12 @@ FORMS: tuple[Form, ...] = (boxed, after_hashes, answer_is)
 _TEXT = re.compile(r"\\(?:text|textbf|textit|mathrm|mbox|operatorname)\s*\{([^{}]*)\}")
 _WORD = re.compile(r"[A-Za-z][A-Za-z'’ -]{2,}[A-Za-z]")
 _LETTER = re.compile(r"\\(?:mathrm|text|operatorname)\{([ei])\}")
+_POWER_OF_TEN = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)[eE]([+-]?\d+)(?![\w.])")
+_SCIENTIFIC = re.compile(
+    r"(?P<sign>[+-]?)(?:(?P<digits>\d+(?:\.\d+)?)\s*(?:\\times|\\cdot|\*|×)\s*)?"
+    r"10\s*\^\s*(?:\{(?P<braced>[+-]?\d{1,6})\}|(?P<exponent>\d))"
+)
+_IN_A_BASE = re.compile(r"0*(?P<digits>[0-9A-Fa-f]+)_(?:\{(?P<braced>\d+)\}|(?P<base>\d+))")
 _CLOCK = re.compile(r"(?P<time>\d{1,2}:\d\d) ?(?P<half>[ap]\.?m\.?)?")
 
 
@@ -73,15 +80,16 @@ def grader_version() -> str:
 def equal_answers(gold: str, answer: str, *, whole: bool = True, cpu_seconds: float = CPU_SECONDS) -> Equality:
     """Whether ``answer`` equals ``gold``; the order matters for inequalities and intervals, gold comes first.
 
-    ``whole``: the answer is the whole text; otherwise Math-Verify searches it for an answer. Two plain numbers are
-    equal iff they are the same number, exactly (``8.00`` = ``8``, no rounding). Words of four letters or more, and
-    ``\\text{…}``, are compared as text without case: to an algebra system ``act`` and ``cat`` are the same product.
+    ``whole``: the answer is the whole text; otherwise Math-Verify searches it for an answer. Two numbers written out
+    or in scientific notation are equal iff they are the same number, exactly (``8.00`` = ``8``, no rounding). Words of
+    four letters or more, and ``\\text{…}``, are compared as text without case: to an algebra system ``act`` and
+    ``cat`` are the same product.
     A comparison that fails or takes longer than ``cpu_seconds`` makes the answer wrong where the reference compares
     with itself and with a plain number within the limit, and is not scored where it does not.
     """
     gold, answer = _tidy(gold), _tidy(answer) if whole else plain(answer)
     if whole:
-        numbers = read_number(gold), read_number(answer)
+        numbers = _number(gold), _number(answer)
         if numbers[0] is not None and numbers[1] is not None:
             return Equality(numbers[0] == numbers[1])
         if len(answer) > max(LONGEST_ANSWER, 2 * len(gold)):
@@ -90,6 +98,9 @@ def equal_answers(gold: str, answer: str, *, whole: bool = True, cpu_seconds: fl
             return Equality(_words(gold) == _words(answer))
         if (clock := _clock(gold)) is not None:
             return Equality(_same_time(clock, _clock(answer)))
+        bases = _IN_A_BASE.fullmatch(gold), _IN_A_BASE.fullmatch(answer)
+        if bases[0] is not None and bases[1] is not None:
+            return Equality(_digits_and_base(bases[0]) == _digits_and_base(bases[1]))
     else:
         answer = answer[-SEARCHED:]
     try:
@@ -123,8 +134,16 @@ def _compares(gold: str, cpu_seconds: float) -> bool:
     return itself.equal is True and number.equal is not None
 
 
+def _number(text: str) -> Decimal | None:
+    """A plain number or one in scientific notation, exactly: Math-Verify takes 10^{-8} for 0."""
+    match = _SCIENTIFIC.fullmatch(text)
+    if match is None:
+        return read_number(text)
+    return Decimal(f"{match['sign']}{match['digits'] or 1}E{match['braced'] or match['exponent']}")
+
+
 def _tidy(text: str) -> str:
-    text = _LETTER.sub(r"\1", plain(text)).strip().removesuffix(".").strip()
+    text = _POWER_OF_TEN.sub(r"\1\\times 10^{\2}", _LETTER.sub(r"\1", plain(text))).strip().removesuffix(".").strip()
     for opening, closing in (("\\(", "\\)"), ("\\[", "\\]"), ("$$", "$$"), ("$", "$")):
         if text.startswith(opening) and text.endswith(closing) and len(text) > len(opening) + len(closing):
             text = text[len(opening) : -len(closing)].strip()
@@ -153,6 +172,10 @@ def _same_time(gold: re.Match[str], answer: re.Match[str] | None) -> bool:
     if answer is None or answer["time"] != gold["time"]:
         return False
     return not gold["half"] or not answer["half"] or answer["half"][0] == gold["half"][0]
+
+
+def _digits_and_base(number: re.Match[str]) -> tuple[str, int]:
+    return number["digits"].upper(), int(number["braced"] or number["base"])
 
 
 def grade_math(

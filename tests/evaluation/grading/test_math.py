@@ -7,126 +7,55 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
 from evaluation.grading.math import Equality, equal_answers, grade_math
 from evaluation.problems import Message, Problem
 
-# (gold, answer, equal?) as mathematics has it, whatever the grader's history.
-VERDICTS: list[tuple[str, str, bool]] = [
-    # numbers: separators, trailing zeros, signs, currency, spacing
-    ("9500", "9{,}500", True),
-    ("9500", "9,500", True),
-    ("9,500", "9500", True),
-    ("9500", "9\\,500", True),
-    ("9500", "9 500", True),
-    ("8000", "8,000", True),
-    ("8", "8,000", False),
-    ("8", "8.00", True),
-    ("8.000", "8,000", False),
-    ("8.00", "8", True),
-    ("1000", "1.000", False),
-    ("1,000", "1", False),
-    ("1,234,567", "1234567", True),
-    ("1234567", "1,234567", False),
-    ("2,3", "2.3", False),
-    ("2.3", "2,3", False),
-    ("12", "12,0", False),
-    ("6", "6.", True),
-    ("0.5", ".5", True),
-    ("7", "007", True),
-    ("-5", "- 5", True),
-    ("-5", "\u22125", True),
-    ("5", "-5", False),
-    ("0", "-0", True),
-    ("32348", "\\$32,348", True),
-    ("\\$32{,}348", "32348", True),
-    ("100", "1000", False),
-    ("3", "3.0000001", False),
-    ("0.1", "0.10", True),
-    # fractions, mixed numbers, percent, ratios
-    ("1/2", "0.5", True),
-    ("\\frac{1}{2}", "0.5", True),
-    ("\\frac12", "1/2", True),
-    ("\\frac{2}{4}", "\\frac{1}{2}", True),
-    ("\\dfrac{3}{7}", "\\tfrac37", True),
-    ("\\frac{1}{2}", "\\frac{1}{3}", False),
-    ("\\frac{1}{2}", "\\frac{2}{1}", False),
-    ("1/3", "0.333", False),
-    ("1\\frac{2}{3}", "5/3", True),
-    ("-\\frac{1}{2}", "\\frac{-1}{2}", True),
-    ("50\\%", "0.5", True),
-    ("50", "50\\%", True),
-    ("3:4", "3/4", True),
-    # roots, powers, constants, algebra
-    ("\\sqrt{8}", "2\\sqrt{2}", True),
-    ("\\sqrt{2}", "\\sqrt{3}", False),
-    ("10^{3}", "1000", True),
-    ("2^{10}", "1024", True),
-    ("\\pi", "3.14", False),
-    ("2\\pi", "\\pi \\cdot 2", True),
-    ("x^2+2x+1", "(x+1)^2", True),
-    ("x^2-1", "(x-1)(x+1)", True),
-    ("x^2+1", "x^2-1", False),
-    ("2x+3", "3+2x", True),
-    ("\\frac{x}{2}", "0.5x", True),
-    ("\\infty", "-\\infty", False),
-    ("90^\\circ", "90", True),
-    ("4210_5", "4210_{5}", True),
-    # units and equations
-    ("5", "5\\text{ cm}", True),
-    ("5 \\text{ cm}", "5", True),
-    ("12", "12 \\text{ apples}", True),
-    ("5", "x=5", True),
-    ("x=5", "5", True),
-    ("5", "x=6", False),
-    # tuples, sets, intervals
-    ("(1,2)", "(1, 2)", True),
-    ("(1,2)", "(2,1)", False),
-    ("(1,2)", "[1,2]", False),
-    ("[1,2)", "[1,2)", True),
-    ("\\{1,2\\}", "\\{2,1\\}", True),
-    ("1,2", "2,1", True),
-    ("1,2,3", "1,2", False),
-    ("1 \\pm \\sqrt{2}", "1+\\sqrt{2}, 1-\\sqrt{2}", True),
-    ("(-\\infty,3]", "(-\\infty, 3]", True),
-    ("(-\\infty,3]", "(-\\infty, 3)", False),
-    ("\\left(3,\\frac{\\pi}{2}\\right)", "(3, \\pi/2)", True),
-    ("\\begin{pmatrix}1\\\\2\\end{pmatrix}", "\\begin{pmatrix} 1 \\\\ 2 \\end{pmatrix}", True),
-    ("\\begin{pmatrix}1\\\\2\\end{pmatrix}", "\\begin{pmatrix} 2 \\\\ 1 \\end{pmatrix}", False),
-    # the order of the arguments matters: an inequality may be answered where it was asked for, not the reverse
-    ("x \\le 3", "(-\\infty,3]", True),
-    ("(-\\infty,3]", "x \\le 3", False),
-    # words and choices
-    ("\\text{Evelyn}", "Evelyn", True),
-    ("\\text{Evelyn}", "\\text{evelyn}", True),
-    ("Evelyn", "nylevE", False),
-    ("\\text{cat}", "act", False),
-    ("\\text{(C)}", "C", True),
-    ("C", "(C)", True),
-    ("C", "B", False),
-    ("east", "seat", False),
-    ("2", "two", False),
-    ("\\text{June 20}", "\\text{June 21}", False),
-    # delimiters
-    ("$5$", "5", True),
-    ("\\(\\frac12\\)", "$0.5$", True),
-]
+PAIRS = Path(__file__).parent / "data" / "math_pairs.tsv"
+
+
+def pairs(limits: bool) -> list[tuple[str, str, str]]:
+    """(reference, answer, verdict) of the regression set; ``limits``: those where the grader is known to be wrong."""
+    rows = [line.split("\t") for line in PAIRS.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
+    return [(gold, answer, verdict) for gold, answer, verdict, *rest in rows if (rest[-1:] == ["limit"]) is limits]
+
+
+def verdict_of(gold: str, answer: str) -> str:
+    equal = equal_answers(gold, answer).equal
+    return "not_scored" if equal is None else "pass" if equal else "fail"
 
 
 def _problem(answer: str) -> Problem:
     return Problem(id="p", benchmark="b", split="test", prompt=(Message(role="user", content="?"),), answer=answer)
 
 
-@pytest.mark.parametrize(("gold", "answer", "equal"), VERDICTS)
-def test_regression_set(gold: str, answer: str, equal: bool) -> None:
-    assert equal_answers(gold, answer) == Equality(equal)
+def test_regression_set() -> None:
+    """Over 250 pairs with the verdict that mathematics gives them, the order of gold and answer included."""
+    cases = pairs(limits=False)
+    assert len({case[:2] for case in cases}) == len(cases) > 250
+    assert {"pass", "fail"} == {verdict for _, _, verdict in cases}
+    assert [(*case, found) for case in cases if (found := verdict_of(*case[:2])) != case[2]] == []
+
+
+def test_the_known_limits_are_still_limits() -> None:
+    """A pair that the grader now gets right moves up into the regression set."""
+    cases = pairs(limits=True)
+    assert 0 < len(cases) < 10
+    assert [case for case in cases if verdict_of(*case[:2]) == case[2]] == []
 
 
 def test_every_gold_answer_equals_itself() -> None:
-    golds = sorted({gold for gold, _, _ in VERDICTS})
+    golds = sorted({gold for limits in (False, True) for gold, _, _ in pairs(limits)})
     assert [gold for gold in golds if equal_answers(gold, gold).equal is not True] == []
+
+
+def test_the_comparison_is_not_symmetric() -> None:
+    """An inequality may be answered by its interval, not the reverse: a swapped order would change verdicts."""
+    cases = [case for case in pairs(limits=False) if case[2] == "pass"]
+    assert ("x > 2", "(2, \\infty)", "pass") in cases and verdict_of("(2, \\infty)", "x > 2") == "fail"
 
 
 def test_a_boxed_answer_is_strict_and_an_unboxed_right_one_is_only_lenient() -> None:
