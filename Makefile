@@ -12,7 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 unexport PYTHONPATH VIRTUAL_ENV
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo dashboard doctor smollm test test-slow drill lint format bench
+.PHONY: help setup demo dashboard doctor smollm test test-slow drill lint format bench bench-store
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -54,3 +54,6 @@ bench: setup ## measure speed and memory side by side with references; ARGS=--qu
 	$(BIN)/python -m training.bench --json bench/head.json $(ARGS)
 	$(BIN)/python -m evaluation.bench --json bench/sampler.json $(ARGS)
 	$(BIN)/python -m tests.bench --json bench/store.json $(ARGS)
+
+bench-store: setup ## measure a store of a thousand runs: ingest, publish, every query (4 GB, some minutes); ARGS="--scale 0.1"
+	$(BIN)/python -m tests.bench.large --json bench/store-large.json $(ARGS)
