@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from evaluation.benchmarks import BENCHMARKS
+from evaluation.benchmarks.finding import unknown
 from evaluation.names import nearest
 from flows.plan import parse_plan
 from flows.plan_spec import Plan, PlanError
@@ -29,7 +30,7 @@ def adhoc_plan(
     if method not in METHODS:
         raise PlanError(f"unknown method {method!r}{nearest(method, sorted(METHODS))}")
     if benchmark not in BENCHMARKS:
-        raise PlanError(f"--benchmark: unknown benchmark {benchmark!r}{nearest(benchmark, sorted(BENCHMARKS))}")
+        raise PlanError(f"--benchmark: {unknown(benchmark)}")
     if updates < 1:
         raise PlanError(f"--updates must be 1 or more, not {updates}")
     if preset is None and model in BASE_MODELS and "tiny" in PRESETS[method] and model.startswith("tiny"):

@@ -14,7 +14,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from evaluation.benchmarks import BENCHMARKS
-from evaluation.names import nearest
+from evaluation.benchmarks.finding import unknown
 from flows.expansion import BASE_SEED
 from flows.plan import parse_plan
 from flows.plan_spec import Plan, PlanError
@@ -67,7 +67,7 @@ def evaluation_plan(model: str, benchmarks: Sequence[str], asked: Asked) -> Plan
     """
     for name in benchmarks:
         if name not in BENCHMARKS:
-            raise PlanError(f"--benchmark: unknown benchmark {name!r}{nearest(name, sorted(BENCHMARKS))}")
+            raise PlanError(f"--benchmark: {unknown(name)}")
     if not benchmarks:
         raise PlanError("--benchmark: name at least one (see `stillroom benchmarks`)")
     samples, temperature, top_p = _sampling(benchmarks, asked)

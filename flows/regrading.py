@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from evaluation.benchmarks import BENCHMARKS
-from evaluation.names import nearest
+from evaluation.benchmarks.finding import unknown
 from flows.errors import UsageError
 from flows.report import refusals
 from flows.settings import Settings
@@ -37,7 +37,7 @@ def print_regrading(
     from evaluation.results.snapshot import open_snapshot
 
     if benchmark not in BENCHMARKS:
-        raise UsageError(f"--benchmark: unknown benchmark {benchmark!r}{nearest(benchmark, sorted(BENCHMARKS))}")
+        raise UsageError(f"--benchmark: {unknown(benchmark)}")
     with refusals():
         ingest(settings.store)
         with open_snapshot(settings.store) as snapshot:

@@ -215,7 +215,10 @@ class Renderer:
             return
         for character in text:
             if self._has_unknown(character):
-                raise ValueError(f"{where}: the model's tokenizer has no token for {character!r}")
+                raise ValueError(
+                    f"{where}: the model's tokenizer has no token for {character!r}: take a model that reads this text "
+                    "(the tiny bases read their own tasks only)"
+                )
 
     def _has_unknown(self, text: str) -> bool:
         unknown = self.unknown_id

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from evaluation.benchmarks import BENCHMARKS
 from evaluation.benchmarks.base import Benchmark
+from evaluation.benchmarks.finding import LISTED, unknown
 from evaluation.data import Grader, UserData, check_overlap, load_user_data, user_benchmark
 from evaluation.names import nearest
 from evaluation.problems import Problem
@@ -73,9 +74,10 @@ def _user_data(data: DataSpec | None) -> UserData | None:
         return None
     file = Path(data.train)
     if not file.is_file():
-        known = sorted(BENCHMARKS)
+        if data.train.startswith("rg_"):
+            raise ValueError(f"data.train: {unknown(data.train)}")
         raise ValueError(
-            f"data.train: {data.train!r} is neither a benchmark nor a file beside the plan{nearest(file.name, known)}"
+            f"data.train: {data.train!r} is neither a benchmark nor a file beside the plan{nearest(file.name, LISTED)}"
         )
     return load_user_data(
         file,
@@ -89,7 +91,7 @@ def _benchmark(name: str, user: UserData | None, grader: Grader | None, place: s
         return user_benchmark(user, grader) if grader else user_benchmark(user)
     if name not in BENCHMARKS:
         hint = " (it names the user's own data, and data.train is not a file)" if name == USER_DATA else ""
-        raise ValueError(f"{place}: unknown benchmark {name!r}{hint}{nearest(name, sorted(BENCHMARKS))}")
+        raise ValueError(f"{place}: {unknown(name)}{hint}")
     return BENCHMARKS[name]
 
 

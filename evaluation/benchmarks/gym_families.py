@@ -24,7 +24,7 @@ import hashlib
 import json
 import random
 import re
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from fractions import Fraction
@@ -89,7 +89,7 @@ def _pool() -> ProcessPool:
 
 
 @contextmanager
-def _random_states_kept() -> Iterator[None]:
+def _random_states_kept() -> Generator[None]:
     """Some families seed the generators of the whole process; a caller's draws must not depend on that."""
     python, numpy = random.getstate(), np.random.get_state()
     try:
@@ -190,8 +190,9 @@ def _judge(name: str, family: Family, problem: Problem, given: str | None) -> _J
         given = problem.answer if fits and isinstance(gold, Fraction) else given
     if not fits and (family.shape is not None or not family.partial):
         return _Judgement(False, 0.0)
+    index = int(problem.id.rpartition("-")[2])
+    reply: dict[str, Any]
     try:
-        index = int(problem.id.rpartition("-")[2])
         reply = _pool().ask({"family": name, "index": index, "given": given}, cpu_seconds=CPU_SECONDS)
     except (GradingTimeout, GradingProcessDied) as error:
         reply = {"error": str(error)}
