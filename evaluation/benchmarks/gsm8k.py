@@ -15,11 +15,12 @@ No published scores are listed here: their prompts and numbers of examples diffe
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from pathlib import Path
+from typing import Any
 
-from evaluation.benchmarks.base import Benchmark, MissingDataError, Score
+from evaluation.benchmarks.base import Benchmark, Score
+from evaluation.benchmarks.reading import find_file, load_file, text_field
 from evaluation.grading.extraction import after_hashes, answer_is, boxed
 from evaluation.grading.numeric import grade_number, read_number, written
 from evaluation.problems import Grade, Message, Problem, Split
@@ -28,6 +29,7 @@ FILES = {"train": "gsm8k_train.jsonl", "validation": "gsm8k_train.jsonl", "test"
 VALIDATION_ONE_IN = 20
 INSTRUCTION = "Solve the problem step by step. End with a line that reads #### followed by the answer as a number."
 SOURCE = "https://github.com/openai/grade-school-math"
+GET = f"they are train.jsonl and test.jsonl of {SOURCE}, here as gsm8k_train.jsonl and gsm8k_test.jsonl"
 
 _CALCULATOR = re.compile(r"<<[^<>]*>>")
 
@@ -37,17 +39,11 @@ def load(split: Split, *, limit: int | None = None, root: Path | None = None) ->
 
     Raises MissingDataError when the file is not under ``root``, ValueError naming file and line for a bad record.
     """
-    file = _file(split, root)
-    problems: list[Problem] = []
-    with file.open(encoding="utf-8-sig") as lines:
-        for number, line in enumerate(lines, start=1):
-            if limit is not None and len(problems) >= limit:
-                break
-            if line.strip() and (problem := _problem(line, split, f"{file.name}:{number}", number)) is not None:
-                problems.append(problem)
-    if not problems:
-        raise ValueError(f"{file}: no problems of the {split} split in it")
-    return problems
+
+    def make(entry: dict[str, Any], place: str, number: int) -> Problem | None:
+        return _problem(entry, split, place, number)
+
+    return load_file(find_file("gsm8k", FILES[split], root, GET), limit, make)
 
 
 def grade(problem: Problem, text: str) -> Grade:
@@ -66,24 +62,10 @@ def is_held_out(question: str) -> bool:
     return int.from_bytes(digest[:8], "big") % VALIDATION_ONE_IN == 0
 
 
-def _file(split: Split, root: Path | None) -> Path:
-    name = FILES[split]
-    where = "no benchmark folder is set" if root is None else f"there is no {name} in {root}"
-    if root is None or not (root / name).is_file():
-        raise MissingDataError(
-            f"benchmark gsm8k needs {name}, and {where}: put train.jsonl and test.jsonl of {SOURCE} into a folder as "
-            f"{FILES['train']} and {FILES['test']} and set STILLROOM_BENCHMARKS to that folder"
-        )
-    return root / name
-
-
-def _problem(line: str, split: Split, place: str, number: int) -> Problem | None:
-    """The problem of one line; None when it belongs to the other split of its file."""
-    try:
-        record = json.loads(line)
-        question, solution = str.strip(record["question"]), clean_solution(record["answer"])
-    except (json.JSONDecodeError, KeyError, TypeError) as error:
-        raise ValueError(f"{place}: not a GSM8K record with question and answer ({error})") from error
+def _problem(entry: dict[str, Any], split: Split, place: str, number: int) -> Problem | None:
+    """The problem of one record; None when it belongs to the other split of its file."""
+    question = text_field(entry, place, "question").strip()
+    solution = clean_solution(text_field(entry, place, "answer"))
     if split != "test" and is_held_out(question) != (split == "validation"):
         return None
     found = after_hashes(solution)
@@ -112,7 +94,7 @@ GSM8K = Benchmark(
     grade=grade,
     files=(FILES["train"], FILES["test"]),
     kind="math",
-    get=f"they are train.jsonl and test.jsonl of {SOURCE}",
+    get=GET,
     grading="the number after the last ####, in \\boxed{} or after 'answer is', exactly; lenient: the last number",
     reproduced=(Score("SmolLM2-135M-Instruct", "accuracy on the first 64", 1.6, "stillroom sweep smollm2_gsm8k"),),
 )

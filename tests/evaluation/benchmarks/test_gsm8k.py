@@ -81,10 +81,10 @@ def test_missing_data_names_file_setting_and_source(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        ("{", "not a GSM8K record"),
-        ("[]", "not a GSM8K record"),
-        ('{"question": "q"}', "not a GSM8K record"),
-        ('{"question": 3, "answer": "#### 1"}', "not a GSM8K record"),
+        ("{", "not valid JSON"),
+        ("[]", "a record is a JSON object, not list"),
+        ('{"question": "q"}', "no field answer"),
+        ('{"question": 3, "answer": "#### 1"}', "question is not a text: 3"),
         ('{"question": "q", "answer": "1"}', "does not end with '#### <number>'"),
         ('{"question": "q", "answer": "#### many"}', "does not end with '#### <number>'"),
     ],
