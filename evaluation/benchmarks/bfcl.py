@@ -4,11 +4,15 @@ Files of the package ``bfcl-eval`` (its folder ``data``, with ``possible_answer`
 benchmark folder: ``BFCL_v4_<category>.json``. The answer is a list of calls in Python notation, read with ``ast`` and
 never evaluated. Categories without a possible answer (irrelevance) are right without any call. Not here: the
 multi-turn, memory and web-search categories, and Java and JavaScript, whose arguments are not Python literals.
+
+Stated differences from BFCL's own checker: it refuses 5.0 where an integer is asked for and a tuple where a list is;
+here 5.0 is 5 and a tuple is a list. An accepted empty list may be written out.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,15 +64,60 @@ def _category(category: str, limit: int | None, root: Path | None) -> list[Probl
         name = text_field(entry, place, "id")
         if category not in UNANSWERED and name not in answers:
             raise ValueError(f"{place}: {name} has no possible answer")
+        gold = _demanded(answers.get(name, []), field(entry, place, "function"))
         return Problem(
             id=name,
             benchmark="bfcl",
             split="test",
             prompt=_prompt(entry, place),
-            answer=json.dumps(answers.get(name, []), ensure_ascii=False),
+            answer=json.dumps(gold, ensure_ascii=False),
+            solution=written(gold),
         )
 
     return load_file(_file(category, root), limit, make)
+
+
+def _demanded(
+    gold: Sequence[Mapping[str, Mapping[str, Any]]], functions: Sequence[Mapping[str, Any]]
+) -> list[dict[str, dict[str, Any]]]:
+    """The expected calls without leave to omit what the function's own description requires, as BFCL grades."""
+    required = {function["name"]: set(function.get("parameters", {}).get("required") or ()) for function in functions}
+
+    def options(name: str, key: str, values: Any) -> Any:
+        if key not in required.get(name, ()) or not isinstance(values, list):
+            return values
+        return [value for value in values if value != ""] or values
+
+    return [
+        {name: {key: options(name, key, values) for key, values in arguments.items()}}
+        for call in gold
+        for name, arguments in call.items()
+    ]
+
+
+def written(gold: Sequence[Mapping[str, Mapping[str, Any]]]) -> str:
+    """The expected calls with the first accepted value of each argument; an argument that may be left out is."""
+    calls = []
+    for wanted in gold:
+        ((name, options),) = wanted.items()
+        calls.append(f"{name}({', '.join(f'{key}={value!r}' for key, value in _first(options).items())})")
+    return f"[{', '.join(calls)}]"
+
+
+def _first(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The first accepted value of each argument, objects inside values included."""
+    chosen = {}
+    for name, values in options.items():
+        listed = values if isinstance(values, list) else [values]
+        if "" not in listed:
+            chosen[name] = _plain(listed[0]) if listed else []
+    return chosen
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return _first(value)
+    return [_plain(part) for part in value] if isinstance(value, list) else value
 
 
 def _prompt(entry: dict[str, Any], place: str) -> tuple[Message, ...]:
@@ -120,7 +169,7 @@ def grade(problem: Problem, text: str) -> Grade:
 
 BFCL = Benchmark(
     name="bfcl",
-    version="1-v4",
+    version="2-v4",
     title="BFCL v4, single-turn function calls",
     licence="Apache-2.0",
     source="https://gorilla.cs.berkeley.edu/leaderboard.html",
