@@ -96,7 +96,7 @@ def grade(problem: Problem, text: str) -> Grade:
 
 TOOLALPACA = Benchmark(
     name="toolalpaca",
-    version="1",
+    version="2",
     title="ToolAlpaca, tool calls",
     licence="Apache-2.0",
     source="https://github.com/tangqiaoyu/ToolAlpaca",

@@ -9,11 +9,11 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-VERSION = "1"
+VERSION = "2"
 
 _ACTION = re.compile(r"^[ \t]*Action:[ \t]*(?P<name>.*?)[ \t]*$", re.MULTILINE)
 _INPUT = re.compile(r"^[ \t]*Action[ _]Input:", re.MULTILINE)
@@ -21,6 +21,12 @@ _TAG = re.compile(r"<tool_call>(?P<inside>.*?)</tool_call>", re.DOTALL)
 _FENCED = re.compile(r"^```\w*\n(?P<inside>.*?)\n?```$", re.DOTALL)
 _PUNCTUATION = re.compile(r"[ ,./\-_*^]")
 _DECODER = json.JSONDecoder()
+
+DEEPEST = 50
+"""Levels of lists and objects inside an argument."""
+
+LARGEST = 10**300
+"""Integers beyond this cannot be written in decimals everywhere."""
 
 
 class MalformedCallError(ValueError):
@@ -35,7 +41,32 @@ class Call:
     arguments: Mapping[str, Any] = field(default_factory=dict)
 
     def written(self) -> str:
-        return f"{self.name}({json.dumps(dict(self.arguments), ensure_ascii=False, sort_keys=True, default=str)})"
+        """The call for people; half a surrogate pair, which no file takes, as its escape."""
+        arguments = json.dumps(dict(self.arguments), ensure_ascii=False, sort_keys=True, default=str)
+        return f"{self.name}({arguments})".encode(errors="backslashreplace").decode()
+
+
+def read_call(name: str, arguments: Mapping[str, Any]) -> Call:
+    """The call, once its arguments are found to be plain data: what comparing and writing can handle."""
+    _refuse_strange(arguments, name, 0)
+    return Call(name, arguments)
+
+
+def _refuse_strange(value: Any, name: str, depth: int) -> None:
+    if depth > DEEPEST:
+        raise MalformedCallError(f"{name[:80]!r} has arguments nested deeper than {DEEPEST} levels")
+    if isinstance(value, Mapping):
+        if not all(isinstance(key, str) for key in value):
+            raise MalformedCallError(f"{name[:80]!r} has an object whose keys are no texts")
+        parts: Iterable[Any] = value.values()
+    elif isinstance(value, list | tuple):
+        parts = value
+    elif value is None or isinstance(value, str | float) or (isinstance(value, int) and abs(value) < LARGEST):
+        return
+    else:
+        raise MalformedCallError(f"{name[:80]!r} has an argument of type {type(value).__name__} or of that size")
+    for part in parts:
+        _refuse_strange(part, name, depth + 1)
 
 
 def action_calls(text: str) -> list[Call]:
@@ -48,7 +79,8 @@ def action_calls(text: str) -> list[Call]:
     for match, following in zip(names, [*names, None][1:], strict=True):
         end = following.start() if following is not None else len(text)
         label = _INPUT.search(text, match.end(), end)
-        calls.append(Call(match["name"].strip("`\"' "), {} if label is None else _object_at(text, label.end(), end)))
+        arguments = {} if label is None else _object_at(text, label.end(), end)
+        calls.append(read_call(match["name"].strip("`\"' "), arguments))
     return calls
 
 
@@ -81,7 +113,7 @@ def json_calls(text: str) -> list[Call]:
         arguments = _decoded(arguments) if isinstance(arguments, str) else arguments
         if not isinstance(value.get("name"), str) or not isinstance(arguments, dict):
             raise MalformedCallError(f"a tool call needs name and arguments: {match['inside'].strip()[:80]!r}")
-        calls.append(Call(value["name"], arguments))
+        calls.append(read_call(value["name"], arguments))
     return calls
 
 
@@ -97,7 +129,7 @@ def python_calls(text: str) -> list[Call]:
         expression = ast.parse(text, mode="eval").body
         nodes = expression.elts if isinstance(expression, ast.List | ast.Tuple) else [expression]
         return [_python_call(node) for node in nodes]
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError) as error:
         if isinstance(error, MalformedCallError):
             raise
         raise MalformedCallError(f"{text[:80]!r} is not a list of calls") from None
@@ -111,7 +143,7 @@ def _python_call(node: ast.AST) -> Call:
         raise MalformedCallError(f"{name[:80]!r} is no name of a tool")
     if node.args or any(keyword.arg is None for keyword in node.keywords):
         raise MalformedCallError(f"{name} has arguments without a name")
-    return Call(name, {keyword.arg: ast.literal_eval(keyword.value) for keyword in node.keywords if keyword.arg})
+    return read_call(name, {keyword.arg: ast.literal_eval(keyword.value) for keyword in node.keywords if keyword.arg})
 
 
 # --- comparing ---------------------------------------------------------------------------------------------------

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evaluation.benchmarks import BENCHMARKS
 from evaluation.grading.tool_calls import (
     Call,
     MalformedCallError,
@@ -22,6 +24,7 @@ from evaluation.grading.tool_calls import (
     python_calls,
     same,
 )
+from evaluation.problems import Message, Problem
 
 NESTED = (
     'Thought: {not this}\nAction: find\nAction Input: {"a": {"b": ["}", {"c": "{"}]}, "d": "x\\"}"} trailing {"e": 1}'
@@ -145,3 +148,52 @@ def test_the_difference_names_what_is_missing_and_what_is_too_much() -> None:
     assert told(Call("f", {"a": 1})) == 'missing: f({"a": 2})'
     assert told(*gold, Call("g")) == "not asked for: g({})"
     assert told(Call("f", {"a": 1}), Call("f", {"a": 1})) == 'missing: f({"a": 2}). not asked for: f({"a": 1})'
+
+
+STRANGE = [
+    "f(a={[1]: 2})",
+    "f(a={(1, 2): 3})",
+    "f(a={1: 2, 'a': 3})",
+    "f(a=0x" + "f" * 5000 + ")",
+    "f(a={1, 2})",
+    "f(a=b'x')",
+    "f(a=1j)",
+    "f(a=...)",
+    "f(a=" + "[" * 90 + "]" * 90 + ")",
+    "f(a=" + "-" * 50_000 + "1)",
+    "f" + ".g" * 50_000 + "()",
+    "f(a=1, a=2)",
+    "f(a='\x00')",
+    "f(a='\ud800')",
+    "f(a='\\ud800')",
+    'Action: f\nAction Input: {"a": "\\ud800"}',
+    "Action: f\nAction Input: " + '{"a": ' * 400 + "1" + "}" * 400,
+    'Action: f\nAction Input: {"a": ' + "9" * 5000 + "}",
+    'Action: f\nAction Input: {"a": NaN}',
+    "Action:\nAction Input: {}",
+    "Action: f\nAction Input: {" * 2000,
+]
+
+
+@pytest.mark.parametrize("text", STRANGE, ids=range(len(STRANGE)))
+def test_no_text_makes_a_grader_raise(text: str) -> None:
+    """A grader that raises is not scored: an answer must not be able to ask for that."""
+    message = Message(role="user", content="?")
+    steps = json.dumps([{"Action": "f", "Action_Input": '{"a": 1}'}])
+    gold = json.dumps([{"f": {"a": [1]}}])
+    for name, answer in (("toolalpaca", steps), ("bfcl", gold)):
+        problem = Problem(id="p", benchmark=name, split="test", prompt=(message,), answer=answer)
+        grade = BENCHMARKS[name].grade(problem, text)
+        assert (grade.verdict, grade.lenient) == ("fail", "fail")
+        assert grade.feedback
+        grade.model_dump_json().encode()
+
+
+@given(st.text(alphabet="Action: Input{}[]\"'\\\n,()=ab1<tol_c>/-.*0xe", max_size=300))
+def test_graders_of_tool_calls_judge_any_text(text: str) -> None:
+    message = Message(role="user", content="?")
+    steps = json.dumps([{"Action": "zz", "Action_Input": '{"y": 1}'}])
+    problem = Problem(id="p", benchmark="toolalpaca", split="test", prompt=(message,), answer=steps)
+    assert BENCHMARKS["toolalpaca"].grade(problem, text).verdict == "fail"
+    gold = problem.model_copy(update={"answer": json.dumps([{"zz": {"y": [1]}}])})
+    assert BENCHMARKS["bfcl"].grade(gold, text).verdict == "fail"
