@@ -53,6 +53,8 @@ COMPARED = 500
 """Held-out questions of a split that training questions of ``alike`` families are compared with."""
 TOGETHER = 2500
 """Training questions compared with them at once: what is boilerplate is told by how many questions say it."""
+FEW = 250
+"""The same for a run that trains on few."""
 DRAWS_PER_PROBLEM = 200
 """A family that gives no new question in so many draws has no more of them."""
 STREAM = 500_000
@@ -137,10 +139,17 @@ def _problems(name: str, split: Split) -> Iterator[Problem]:
     if split != "train" or not FAMILIES[name].alike:
         yield from found
         return
-    held_out = [p for s in ("test", "validation") for p in _load(name, s, COMPARED)]
+    test, validation = _load(name, "test", COMPARED), _load(name, "validation", COMPARED)
+    # The sizes that a run asks for, and none: which phrases count as boilerplate depends on how many texts there are.
+    sides = (test, validation, [*test, *validation], test[: SIZES["test"]], validation[: SIZES["validation"]])
     while some := [*islice(found, TOGETHER)]:
-        alike = {overlap.train_id for overlap in check_overlap(some, held_out)}
-        yield from (problem for problem in some if problem.id not in alike)
+        alike = {overlap.train_id for side in sides for overlap in check_overlap(some, side)}
+        for start in range(0, len(some), FEW):
+            few = some[start : start + FEW]
+            alike |= {overlap.train_id for side in (test, validation) for overlap in check_overlap(few, side)}
+        left = [problem for problem in some if problem.id not in alike]
+        alike = {overlap.train_id for side in sides for overlap in check_overlap(left[: SIZES["train"]], side)}
+        yield from (problem for problem in left if problem.id not in alike)
 
 
 def _load(name: str, split: Split, wanted: int) -> list[Problem]:

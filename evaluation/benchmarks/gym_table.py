@@ -113,7 +113,6 @@ FAMILIES: dict[str, Family] = {
         "who tells the truth", rf"{_ROLE}(?:(?:,? and |, ){_ROLE})*\.?", listed=True, alike=True
     ),
     "family_relationships": Family("who is whose", listed=True),
-    "aiw": Family("siblings and colleagues", listed=True, alike=True),
     "circuit_logic": Family("the output of a circuit"),
     "self_reference": Family("statements about themselves"),
     "zebra_puzzles": Family("who lives where"),
@@ -157,6 +156,7 @@ NOT_OFFERED: dict[str, str] = {
     "rectangle_count": "its questions differ in signs only, which the check for shared problems does not tell apart",
     "modulo_grid": "its questions differ in signs only, which the check for shared problems does not tell apart",
     "n_queens": "its questions differ in signs only, which the check for shared problems does not tell apart",
+    "aiw": "its questions are so few and so alike that training ones are nearly test ones",
     "acre": "the library makes all its questions at once, which takes minutes",
     "composite": "it is a mixture of families and not one: name those",
 }
