@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from flows.settings import Settings
     from flows.sweep import StudyOutcome
 
+
 @contextlib.contextmanager
 def refusals() -> Generator[None]:
     """The results' own complaints about a request, as refusals of the command line."""
