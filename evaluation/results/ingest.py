@@ -9,8 +9,10 @@ and inserts the facts and the new ledger rows in one transaction. Lines that are
 from __future__ import annotations
 
 import contextlib
+import gc
 import time
 from collections import defaultdict
+from collections.abc import Generator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -138,15 +140,28 @@ def _run_pass(con: duckdb.DuckDBPyConnection, files: Store) -> _Pass:
     for name in present.keys() - known:
         spools += pass_.opened(name, present[name])
     # One fixed order, wherever a spool lies: a rebuilt database has the same bits.
-    for source in sorted(spools, key=lambda source: source.name):
-        pass_.read(source)
-    pass_.commit()
+    with _no_collection():
+        for source in sorted(spools, key=lambda source: source.name):
+            pass_.read(source)
+        pass_.commit()
     pass_.compacted = len(present)
     read = present.keys() - pass_.damaged.keys()
     if read != known:
         write_compacted(con, read)
     settle(con)
     return pass_
+
+
+@contextlib.contextmanager
+def _no_collection() -> Generator[None]:
+    """Keep the garbage collector off: it would walk all held lines again and again, and they form no cycles."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 @dataclass(slots=True)

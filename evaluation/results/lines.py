@@ -86,6 +86,9 @@ _LINE: TypeAdapter[dict[str, Any]] = TypeAdapter(
     _annotated[_union[tuple(_line_type(record) for record in RECORDS)], Field(discriminator="kind")]
 )
 
+_VALIDATE = _LINE.validator.validate_json
+"""Straight to the core: the adapter's own method costs a tenth of the whole for nothing."""
+
 
 def parse_line(line: bytes) -> dict[str, Any]:
     """The envelope of one line, ``data`` checked and its missing optional fields absent.
@@ -94,7 +97,7 @@ def parse_line(line: bytes) -> dict[str, Any]:
     beyond 64 bits.
     """
     try:
-        return _LINE.validate_json(line)
+        return _VALIDATE(line)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         place = ".".join(str(part) for part in first["loc"][1:] or first["loc"])

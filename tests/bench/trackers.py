@@ -66,9 +66,12 @@ def stillroom(folder: Path, count: int, steps: int) -> tuple[Callable[[], None],
                     spool.append(StepRecord(run["name"], step, 0, dict(metrics), {}, float(step)))
         ingest(folder)
 
+    opened: list[Any] = []
+
     def asked(sql: str) -> Any:
-        with open_snapshot(folder) as con:
-            return con.execute(sql).fetchall()
+        if not opened:  # MLflow's engine keeps its connection too
+            opened.append(open_snapshot(folder))
+        return opened[0].execute(sql).fetchall()
 
     return log, {
         "last": lambda: dict(

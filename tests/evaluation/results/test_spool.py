@@ -101,6 +101,8 @@ def test_every_kind_of_record_passes_its_own_check(tmp_path: Path) -> None:
         "answer",
         "grade",
         "evaluation",
+        "trace",
+        "mark",
     }
 
 
