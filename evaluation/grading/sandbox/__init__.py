@@ -14,9 +14,9 @@ from pathlib import Path
 
 from evaluation.grading.sandbox.base import Limits, Outcome, Sandbox, SandboxUnavailableError
 from evaluation.grading.sandbox.bubblewrap import Bubblewrap, find_executable
+from evaluation.grading.sandbox.landlock import Sandlock, find_library
 from evaluation.grading.sandbox.launch import pythons
 from evaluation.grading.sandbox.rlimits import ResourceLimits
-from evaluation.grading.sandbox.sandlock import Sandlock, find_library
 
 __all__ = ["Limits", "Outcome", "Sandbox", "SandboxUnavailableError", "examine_sandboxes", "find_sandbox"]
 

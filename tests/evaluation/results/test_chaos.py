@@ -27,26 +27,29 @@ KILL_EVERY = (0.15, 0.6)
 """Seconds between two kills, drawn at random."""
 
 WRITER = """
-import os, sys
+import os, sys, time
 from pathlib import Path
 from evaluation.results.records import StepRecord
 from evaluation.results.spool import Spool
+parent = os.getppid()
 store, run, attempt, acknowledged = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4]
 told = os.open(acknowledged, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 update = 0
 with Spool(store / "runs" / run, role="trainer", attempt=attempt) as spool:
-    while True:
+    while os.getppid() == parent:
         update += 1
         spool.append(StepRecord(run, update, 0, {"loss": update / 7, "nan": None}, {}, float(update)))
         os.write(told, f"{spool.writer} {update - 1}\\n".encode())
+        time.sleep(0.001)
 """
 
 READER = """
-import sys, time
+import os, sys, time
 from pathlib import Path
 from evaluation.results.snapshot import open_snapshot
+parent = os.getppid()
 store, stop, reads, last = Path(sys.argv[1]), Path(sys.argv[2]), 0, (0, 0)
-while not stop.exists():
+while os.getppid() == parent and not stop.exists():
     with open_snapshot(store) as con:
         lines, values = con.execute("SELECT (SELECT count(*) FROM step_costs), (SELECT count(*) FROM steps)").fetchone()
         latest = con.execute("SELECT count(*), count(DISTINCT (run_id, update)) FROM latest_step_costs").fetchone()
@@ -59,8 +62,8 @@ print(reads)
 """
 
 INGESTOR = (
-    "import pathlib, sys, threading; from evaluation.results.follow import follow; "
-    "follow(pathlib.Path(sys.argv[1]), threading.Event(), poll_seconds=0.05, publish_seconds=0.2)"
+    "import os, pathlib, sys, threading; from evaluation.results.follow import follow; parent = os.getppid(); "
+    "follow(pathlib.Path(sys.argv[1]), threading.Event(), poll_seconds=0.05, publish_seconds=0.2, parent_pid=parent)"
 )
 
 
@@ -132,7 +135,7 @@ def drill(folder: Path, seconds: float, seed: int) -> Chaos:
         stop.touch()
         said = [reader.communicate(timeout=120)[0] for reader in readers]
         assert [reader.returncode for reader in readers] == [0] * READERS, "a reader failed"
-        assert all(int(reads) > 2 for reads in said)
+        assert all(int(text.split()[-1]) > 2 for text in said)  # DuckDB may draw a progress bar before it
         chaos.kill(ingestor)
     finally:
         chaos.end()
@@ -162,7 +165,7 @@ def check(chaos: Chaos) -> int:
 def test_fifteen_seconds_of_chaos(tmp_path: Path) -> None:
     chaos = drill(tmp_path, 15, seed=1)
     assert chaos.kills >= 8
-    assert check(chaos) > 1000
+    assert check(chaos) > 500
 
 
 @pytest.mark.drill

@@ -15,9 +15,9 @@ import pytest
 from evaluation.grading import sandbox as choice
 from evaluation.grading.sandbox import Limits, Sandbox, SandboxUnavailableError, find_sandbox
 from evaluation.grading.sandbox.bubblewrap import Bubblewrap, find_executable
+from evaluation.grading.sandbox.landlock import Sandlock, find_library
 from evaluation.grading.sandbox.launch import NOBODY, pythons
 from evaluation.grading.sandbox.rlimits import ResourceLimits
-from evaluation.grading.sandbox.sandlock import Sandlock, find_library
 
 QUICK = Limits(cpu_seconds=2, wall_seconds=10, memory_bytes=256 << 20)
 
