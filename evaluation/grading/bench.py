@@ -4,8 +4,9 @@ math     symbolic comparisons by Math-Verify in grading processes
 code     small programs with their tests in the sandbox (left out where there is none)
 hanging  the math case with answers that never end in it, one in a hundred, each ended after ``CPU_SECONDS``
 
-Each round grades the same items with 1 worker and with N, in turns; the ratio is the median over the rounds. On a
-machine that does other work, seconds say little; with fewer free cores than workers, so does the ratio.
+Each round grades as many items with 1 worker and with N, first the one side, next time the other; the ratio is the
+median over the rounds. No item is graded twice: the algebra system remembers what it has seen. On a machine that does
+other work, seconds say little; with fewer free cores than workers, so does the ratio.
 """
 
 from __future__ import annotations
@@ -58,26 +59,26 @@ def _problem(number: int, answer: str, tests: tuple[str, ...] | None = None) -> 
     return Problem(id=str(number), benchmark="bench", split="test", prompt=(message,), answer=answer, tests=tests)
 
 
-def math_items(count: int) -> Items:
-    """Pairs that need algebra, right where the number is even."""
+def math_items(count: int, first: int = 0) -> Items:
+    """Pairs that need algebra, right where the number is even; ``first`` is an even number."""
     return [
         (_problem(n, f"(x+{n})^2+\\sqrt{{{n + 2}}}"), f"\\boxed{{x^2+{2 * n}x+{n * n + n % 2}+\\sqrt{{{n + 2}}}}}")
-        for n in range(count)
+        for n in range(first, first + count)
     ]
 
 
-def code_items(count: int) -> Items:
+def code_items(count: int, first: int = 0) -> Items:
     """Programs of some 0.1 s of processor time, right where the number is even."""
     program = "```python\ndef f(n):\n    return sum(i * i for i in range(n)) + {wrong}\n```"
     test = "assert f(300_000) == sum(i * i for i in range(300_000))"
-    return [(_problem(n, "", (test,)), program.format(wrong=n % 2)) for n in range(count)]
+    return [(_problem(n, "", (test,)), program.format(wrong=n % 2)) for n in range(first, first + count)]
 
 
-def hanging_items(count: int) -> Items:
+def hanging_items(count: int, first: int = 0) -> Items:
     """The math items with an endless answer, which is wrong, in each hundred."""
     return [
         (problem, f"\\boxed{{{ENDLESS}}}" if n % 100 == 1 else text)
-        for n, (problem, text) in enumerate(math_items(count))
+        for n, (problem, text) in enumerate(math_items(count, first))
     ]
 
 
@@ -96,14 +97,24 @@ def _benchmark(grade: Callable[[Problem, str], Grade]) -> Benchmark:
     return Benchmark("bench", "1", "bench", "none", "here", ("test",), 1, load, grade)
 
 
-def measure(case: str, grade: Callable[[Problem, str], Grade], items: Items, workers: int, rounds: int) -> Result:
-    """Both sides in turns, after one unmeasured round that starts the processes."""
+def measure(
+    case: str,
+    grade: Callable[[Problem, str], Grade],
+    make: Callable[[int, int], Items],
+    size: int,
+    workers: int,
+    rounds: int,
+) -> Result:
+    """Both sides in turns, after an unmeasured one that starts the processes. ``size`` is an even number."""
     benchmark = _benchmark(grade)
-    grade_many(benchmark, items[: 4 * workers], workers=workers)
+    grade_many(benchmark, make(size, 0), workers=workers)
+    first = size
     seconds: dict[int, list[float]] = {1: [], workers: []}
     right: set[int] = set()
-    for _ in range(rounds):
-        for side in seconds:
+    for number in range(rounds):
+        for side in (1, workers) if number % 2 == 0 else (workers, 1):
+            items = make(size, first)
+            first += size
             began = time.perf_counter()
             grades = grade_many(benchmark, items, workers=side)
             seconds[side].append(time.perf_counter() - began)
@@ -111,8 +122,8 @@ def measure(case: str, grade: Callable[[Problem, str], Grade], items: Items, wor
     if len(right) != 1:
         raise AssertionError(f"{case}: the verdicts depend on the number of workers: {sorted(right)} right")
     ratio = statistics.median(one / several for one, several in zip(seconds[1], seconds[workers], strict=True))
-    speed = {side: len(items) / statistics.median(seconds[side]) for side in seconds}
-    return Result(case, len(items), workers, speed[1], speed[workers], ratio, right.pop())
+    speed = {side: size / statistics.median(seconds[side]) for side in seconds}
+    return Result(case, size, workers, speed[1], speed[workers], ratio, right.pop())
 
 
 def main(arguments: Sequence[str] | None = None) -> list[Result]:
@@ -120,17 +131,19 @@ def main(arguments: Sequence[str] | None = None) -> list[Result]:
     parser = argparse.ArgumentParser(prog="python -m evaluation.grading.bench", description=__doc__)
     parser.add_argument("--json", type=Path, help="also write the rows to this file")
     parser.add_argument("--workers", type=int, default=2, help="workers to compare with one")
-    parser.add_argument("--quick", action="store_true", help="one round of fewer items")
+    parser.add_argument("--quick", action="store_true", help="two rounds of fewer items")
     options = parser.parse_args(arguments)
     if options.workers < 2:
         parser.error("--workers: give 2 or more, to compare with one")
     os.environ[SETTING] = str(options.workers)
-    rounds, size = (1, 40) if options.quick else (5, 120)
-    results = [measure("math", _grade_math, math_items(size), options.workers, rounds)]
-    results.append(measure("hanging", _grade_math, hanging_items(size), options.workers, rounds))
+    rounds, size = (2, 40) if options.quick else (10, 120)
+    results = [
+        measure("math", _grade_math, math_items, size, options.workers, rounds),
+        measure("hanging", _grade_math, hanging_items, size, options.workers, rounds),
+    ]
     try:
         find_sandbox()
-        results.append(measure("code", _grade_code, code_items(max(8, size // 6)), options.workers, rounds))
+        results.append(measure("code", _grade_code, code_items, size // 4, options.workers, rounds))
     except SandboxUnavailableError as error:
         Console(stderr=True).print(f"code is left out: {error}")
     table = Table("case", "answers", "1 worker, answers/s", f"{options.workers} workers, answers/s", "ratio", "right")

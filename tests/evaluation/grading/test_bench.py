@@ -9,7 +9,7 @@ from evaluation.grading.bench import _grade_math, hanging_items, math_items, mea
 
 @pytest.mark.slow
 def test_one_and_two_workers_judge_alike() -> None:
-    for items in (math_items(12), hanging_items(12)):
-        result = measure("math", _grade_math, items, workers=2, rounds=1)
+    for make in (math_items, hanging_items):
+        result = measure("math", _grade_math, make, size=12, workers=2, rounds=1)
         assert (result.items, result.right, result.workers) == (12, 12, 2)
         assert result.one > 0 and result.several > 0 and result.ratio > 0
