@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from evaluation.names import nearest
+from evaluation.names import UnknownRunError, run_meant
 from flows.errors import UsageError
 from flows.run_folder import RunFolder, StoredRun
 from flows.settings import Settings
@@ -52,12 +52,11 @@ class Exported:
 
 def find_folder(store: Path, prefix: str) -> RunFolder:
     """The folder of the one run whose id begins with ``prefix``; raises UsageError for none and for several."""
-    names = sorted(file.parent.name for file in (store / "runs").glob("*/spec.json"))
-    meant = [prefix] if prefix in names else [name for name in names if prefix and name.startswith(prefix)]
-    if len(meant) != 1:
-        reason = f" may be any of {', '.join(meant[:3])}: type more of it" if meant else ""
-        raise UsageError(f"run {prefix!r}{reason or ' is not in this store' + nearest(prefix, names)}")
-    return RunFolder(store / "runs" / meant[0])
+    try:
+        name = run_meant(prefix, (file.parent.name for file in (store / "runs").glob("*/spec.json")))
+    except UnknownRunError as error:
+        raise UsageError(str(error)) from error
+    return RunFolder(store / "runs" / name)
 
 
 def print_export(

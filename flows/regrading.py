@@ -11,6 +11,7 @@ from rich.table import Column, Table
 
 from evaluation.benchmarks import BENCHMARKS
 from evaluation.benchmarks.finding import unknown
+from evaluation.names import UnknownRunError, run_meant
 from flows.errors import UsageError
 from flows.report import refusals
 from flows.settings import Settings
@@ -84,14 +85,10 @@ def find_runs(snapshot: duckdb.DuckDBPyConnection, prefixes: Sequence[str], plan
         raise UsageError("the store has no runs" if plan is None else f"no run belongs to a plan {plan!r}")
     if not prefixes:
         return known
-    found = []
-    for prefix in prefixes:
-        matching = [run_id for run_id in known if run_id.startswith(prefix)]
-        if len(matching) != 1 and prefix not in known:
-            what = "no run" if not matching else f"{len(matching)} runs ({', '.join(matching[:3])} …)"
-            raise UsageError(f"{what} begin with {prefix!r}: give more of the id")
-        found.append(prefix if prefix in known else matching[0])
-    return found
+    try:
+        return list(dict.fromkeys(run_meant(prefix, known) for prefix in prefixes))
+    except UnknownRunError as error:
+        raise UsageError(str(error)) from error
 
 
 def _print(report: Regrading, dry_run: bool, versions: Sequence[str], as_json: bool, console: Console) -> None:

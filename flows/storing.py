@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from evaluation.names import nearest
+from evaluation.names import UnknownRunError, nearest, run_meant
 from flows.errors import StudyError, UsageError
 from flows.report import refusals
 from flows.run_folder import RunFolder
@@ -74,14 +74,10 @@ def _named_folders(store: Path, prefixes: Sequence[str]) -> list[str]:
     names = sorted(path.name for path in (store / "runs").iterdir() if path.is_dir())
     if not prefixes:
         return names
-    found: list[str] = []
-    for prefix in prefixes:
-        matching = [prefix] if prefix in names else [name for name in names if name.startswith(prefix)]
-        if len(matching) != 1:
-            what = "no run begins with" if not matching else f"{len(matching)} runs begin with"
-            raise UsageError(f"{what} {prefix!r}{'' if matching else nearest(prefix, names)}")
-        found += matching
-    return list(dict.fromkeys(found))
+    try:
+        return list(dict.fromkeys(run_meant(prefix, names) for prefix in prefixes))
+    except UnknownRunError as error:
+        raise UsageError(str(error)) from error
 
 
 def print_pruning(store: Path, only: Sequence[str], do_it: bool, as_json: bool, console: Console) -> None:

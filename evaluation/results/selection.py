@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from evaluation.names import nearest
+from evaluation.names import UnknownRunError, nearest, run_meant
 from evaluation.results.plans import CompareError, find_plan
 
 if TYPE_CHECKING:
@@ -135,13 +135,10 @@ def _rows(con: duckdb.DuckDBPyConnection, sql: str, names: Sequence[str]) -> lis
 
 def find_run(con: duckdb.DuckDBPyConnection, prefix: str) -> str:
     """The one run whose id begins with ``prefix``; raises CompareError for none and for several."""
-    found = [row[0] for row in con.execute("SELECT run_id FROM latest_runs ORDER BY run_id").fetchall()]
-    meant = [prefix] if prefix in found else [run for run in found if prefix and run.startswith(prefix)]
-    if len(meant) > 1:
-        raise CompareError(f"run {prefix!r} may be any of {len(meant)}: {', '.join(meant[:3])}, …: type more of it")
-    if not meant:
-        raise CompareError(f"no run {prefix!r} in this store{nearest(prefix, found[:1000])}")
-    return meant[0]
+    try:
+        return run_meant(prefix, [row[0] for row in con.execute("SELECT run_id FROM latest_runs").fetchall()])
+    except UnknownRunError as error:
+        raise CompareError(str(error)) from error
 
 
 # --- conditions ----------------------------------------------------------------------------------------------------

@@ -70,8 +70,8 @@ def test_forms(stillroom: Command, arguments: list[str], starts: str) -> None:
         (["query", "select 1", "--csv", "--parquet", "x.parquet"], "leave --json and --csv out"),
         (["query", "drop table runs", "--parquet", "x.parquet"], "only SELECT can be run here"),
         (["query", "select 1", "--parquet", "no/where.parquet"], "there is no folder"),
-        (["export-model", "nothing", "--to", "x"], "is not in this store"),
-        (["reproduce", "nothing"], "is not in this store"),
+        (["export-model", "nothing", "--to", "x"], "no run 'nothing' in this store"),
+        (["reproduce", "nothing"], "no run 'nothing' in this store"),
     ],
 )
 def test_refusals_are_one_line(

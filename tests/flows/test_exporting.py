@@ -82,6 +82,6 @@ def test_an_earlier_checkpoint_and_what_is_refused(tmp_path: Path) -> None:
     ):
         with pytest.raises(UsageError, match=says):
             export_model(settings, "sft", tmp_path / to, update)
-    with pytest.raises(UsageError, match="'stf' is not in this store"):
+    with pytest.raises(UsageError, match="no run 'stf' in this store"):
         export_model(settings, "stf", tmp_path / "other", None)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["early", "runs"]

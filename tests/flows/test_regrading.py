@@ -106,7 +106,7 @@ def test_answers_that_could_not_be_scored_are_scored_by_the_same_version(
     [
         (["--benchmark", "additon"], "unknown benchmark 'additon'; did you mean 'addition'"),
         (["--benchmark", "chain"], "none of these 1 runs has answers on chain"),
-        (["--benchmark", "addition", "grpo"], "no run begin with 'grpo'"),
+        (["--benchmark", "addition", "grpo"], "no run 'grpo' in this store"),
         (["--benchmark", "addition", "--plan", "demo"], "no run belongs to a plan 'demo'"),
     ],
 )
