@@ -14,11 +14,9 @@ from collections.abc import Sequence
 
 from evaluation.grading.assert_runs import AssertRun, TestResult, run_asserts
 from evaluation.grading.assert_tests import AssertTest, read_assert_tests
-from evaluation.grading.code_tests import Shown
-from evaluation.grading.extraction import fenced_code
-from evaluation.grading.program_runs import SandboxFailedError
+from evaluation.grading.code_answer import Judged, Shown, grade_program
 from evaluation.grading.sandbox import Limits, Sandbox, find_sandbox
-from evaluation.problems import Grade, Problem, Verdict
+from evaluation.problems import Grade, Problem
 
 VERSION = "2"
 
@@ -39,30 +37,13 @@ def grade_code(
     """
     if not problem.tests:
         raise ValueError(f"problem {problem.id}: no tests to grade a program by")
-    tests, code = read_assert_tests(problem), fenced_code(text)
-    program = text if code is None else code
-    judged: Verdict = "not_scored"
-    feedback, error = None, None
-    try:
+    tests = read_assert_tests(problem)
+
+    def judge(program: str) -> Judged:
         ran = run_asserts(program, tests, sandbox or find_sandbox(), limits or Limits())
-        judged = "pass" if ran.passed else "fail"
-        feedback = None if ran.passed else report(program, tests, ran, shown)
-    except SandboxFailedError as reason:
-        error = f"the sandbox failed: {reason}"
-    verdict: Verdict = judged
-    if code is None:
-        verdict, feedback, error = "fail", "no Python code block", None
-    return Grade(
-        verdict=verdict,
-        score=None if verdict == "not_scored" else float(verdict == "pass"),
-        grader="code",
-        version=VERSION,
-        extracted=code,
-        feedback=feedback,
-        error=error,
-        well_formed=code is not None,
-        lenient=judged,
-    )
+        return ran.passed, None if ran.passed else report(program, tests, ran, shown)
+
+    return grade_program(text, judge, grader="code", version=VERSION)
 
 
 def report(program: str, tests: Sequence[AssertTest], ran: AssertRun, shown: Shown) -> str | None:

@@ -7,20 +7,16 @@ kind of failure of hidden ones, so that feedback used as privileged context cann
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
 
-from evaluation.grading.extraction import fenced_code
-from evaluation.grading.program_runs import Failure, SandboxFailedError, first_failure
+from evaluation.grading.code_answer import Judged, Shown, grade_program
+from evaluation.grading.program_runs import Failure, first_failure
 from evaluation.grading.program_tests import CallTest, StdinTest, read_tests
 from evaluation.grading.sandbox import Limits, Sandbox, find_sandbox
-from evaluation.problems import Grade, Problem, Verdict
+from evaluation.problems import Grade, Problem
 
 VERSION = "1"
 LONGEST_PART = 500
 """Characters of an input or output in a report."""
-
-Shown = Literal["nothing", "verdict", "public", "everything"]
-"""What a report tells: nothing; the kind of failure; also a failed public test; also a failed hidden one."""
 
 
 def grade_by_tests(
@@ -39,32 +35,15 @@ def grade_by_tests(
     no code block. A program that fails, ends early, or exceeds a limit is a wrong answer; a sandbox that does not start
     is ``not_scored``. Raises SandboxUnavailableError, and ValueError for tests that cannot be read.
     """
-    tests, code = read_tests(problem), fenced_code(text)
-    verdict: Verdict = "not_scored"
-    feedback, error = None, None
-    program = code if code is not None else text
-    if prelude and "from __future__" not in program:
-        program = f"{prelude}\n{program}"
-    try:
+    tests = read_tests(problem)
+
+    def judge(program: str) -> Judged:
+        if prelude and "from __future__" not in program:
+            program = f"{prelude}\n{program}"
         failure = first_failure(program, tests, sandbox or find_sandbox(), limits or Limits())
-        verdict = "pass" if failure is None else "fail"
-        feedback = None if failure is None else report(tests, failure, shown)
-    except SandboxFailedError as reason:
-        error = f"the sandbox failed: {reason}"
-    lenient = verdict
-    if code is None:
-        verdict, feedback, error = "fail", "no Python code block", None
-    return Grade(
-        verdict=verdict,
-        score=None if verdict == "not_scored" else float(verdict == "pass"),
-        grader="code_tests",
-        version=VERSION,
-        extracted=code,
-        feedback=feedback,
-        error=error,
-        well_formed=code is not None,
-        lenient=lenient,
-    )
+        return failure is None, None if failure is None else report(tests, failure, shown)
+
+    return grade_program(text, judge, grader="code_tests", version=VERSION)
 
 
 def report(tests: Sequence[CallTest | StdinTest], failure: Failure, shown: Shown) -> str | None:

@@ -91,14 +91,11 @@ def _votes(
     rows = con.execute(
         """
         SELECT v.run_id, v.problem_id, any_value(coalesce('c:' || p.cluster, 'p:' || p.problem_id)),
-               coalesce(sum(votes) FILTER (voter = 'right'), 0)::BIGINT,
-               list(votes::BIGINT ORDER BY votes) FILTER (voter <> 'right' AND votes > 0),
-               sum(silent)::BIGINT
+               coalesce(sum(votes) FILTER (said = 'right'), 0)::BIGINT,
+               list(votes::BIGINT ORDER BY votes) FILTER (said <> 'right'),
+               coalesce(sum(votes) FILTER (said IS NULL), 0)::BIGINT
         FROM (
-            SELECT a.run_id, a.update, a.problem_id,
-                   CASE WHEN verdict = 'pass' THEN 'right' ELSE 'wrong: ' || coalesce(extracted, '') END AS voter,
-                   count(*) FILTER (verdict = 'pass' OR extracted IS NOT NULL) AS votes,
-                   count(*) FILTER (verdict <> 'pass' AND extracted IS NULL) AS silent
+            SELECT a.run_id, a.update, a.problem_id, vote(verdict, extracted) AS said, count(*) AS votes
             FROM graded_answers a JOIN (SELECT unnest($runs) AS run_id, unnest($updates) AS update) f
                 USING (run_id, update)
             WHERE benchmark = $benchmark AND split = $split AND verdict <> 'not_scored'

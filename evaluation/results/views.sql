@@ -175,27 +175,26 @@ JOIN (
 ) USING (run_id, update, benchmark, split)
 GROUP BY run_id, update, benchmark, split, k;
 
--- The answer given most often, ties broken at random: right answers are one answer however written, wrong ones are
--- told apart by what was read, and answers from which nothing was read do not vote. A problem on which nobody votes is
--- not answered and counts 0.
+-- What a scored answer votes for: right answers are one answer however written, wrong ones are told apart by what was
+-- read, and answers from which nothing was read do not vote (NULL).
+CREATE OR REPLACE MACRO vote(verdict, extracted) AS
+    CASE WHEN verdict = 'pass' THEN 'right' ELSE 'wrong: ' || extracted END;
+
+-- The answer given most often, ties broken at random. A problem on which nobody votes is not answered and counts 0.
 CREATE OR REPLACE VIEW majority AS
 SELECT
     run_id, update, benchmark, split,
     avg(score) AS maj_at_n, count(*) AS n_problems, count(*) FILTER (most = 0) AS n_without_votes, max(n) AS n
 FROM (
     SELECT
-        run_id, update, benchmark, split, problem_id, sum(votes + silent)::BIGINT AS n, max(votes) AS most,
-        CASE WHEN max(votes) > 0
-            THEN (coalesce(max(votes) FILTER (voter = 'right'), 0) = max(votes))::INTEGER
-                / len(list_filter(list(votes), lambda v: v = list_max(list(votes))))
+        run_id, update, benchmark, split, problem_id, sum(votes)::BIGINT AS n,
+        coalesce(max(votes) FILTER (said IS NOT NULL), 0) AS most,
+        CASE WHEN coalesce(max(votes) FILTER (said = 'right'), 0) = most AND most > 0
+            THEN 1 / len(list_filter(list(votes) FILTER (said IS NOT NULL), lambda v: v = most))
             ELSE 0
         END AS score
     FROM (
-        SELECT
-            run_id, update, benchmark, split, problem_id,
-            CASE WHEN verdict = 'pass' THEN 'right' ELSE 'wrong: ' || coalesce(extracted, '') END AS voter,
-            count(*) FILTER (verdict = 'pass' OR extracted IS NOT NULL) AS votes,
-            count(*) FILTER (verdict <> 'pass' AND extracted IS NULL) AS silent
+        SELECT run_id, update, benchmark, split, problem_id, vote(verdict, extracted) AS said, count(*) AS votes
         FROM graded_answers
         WHERE verdict <> 'not_scored'
         GROUP BY ALL

@@ -15,11 +15,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from evaluation.grading.sandbox.base import Limits, Outcome
-from evaluation.grading.sandbox.launch import NOBODY, limited, watch, with_marker
+from evaluation.grading.sandbox.launch import NOBODY, environment, limited, watch, with_marker
 
 PROGRAM = "/program.py"
 _SYSTEM_FOLDERS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64")
-_ENVIRONMENT = {"PATH": "/usr/bin:/bin", "HOME": "/tmp", "LC_ALL": "C.UTF-8", "PYTHONHASHSEED": "0"}
 
 
 class Bubblewrap:
@@ -60,7 +59,7 @@ class Bubblewrap:
             options += ["--ro-bind", str(self.prefix), str(self.prefix)]
         options += ["--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache", "--proc", "/proc", "--dev", "/dev"]
         options += ["--size", str(limits.file_bytes), "--tmpfs", "/tmp", "--ro-bind-data", str(program), PROGRAM]
-        for name, value in _ENVIRONMENT.items():
+        for name, value in environment("/tmp").items():
             options += ["--setenv", name, value]
         return [self.executable, *options, "--chdir", "/tmp", "--remount-ro", "/"]
 

@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 
 from evaluation.grading.sandbox.base import Limits, Outcome
-from evaluation.grading.sandbox.launch import NOBODY, limited, watch, with_marker
+from evaluation.grading.sandbox.launch import environment, limited, scratch, watch
 from evaluation.grading.sandbox.rlimits import MARK, kill_tree
 
 _READABLE = ("/usr", "/bin", "/lib", "/lib32", "/lib64", "/etc/ld.so.cache", "/dev/null", "/dev/urandom", "/dev/zero")
@@ -52,13 +52,7 @@ class Sandlock:
         """Runs ``source`` with a scratch folder as the only place it can write; all it started is gone on return."""
         limits = limits or Limits()
         mark = secrets.token_hex(16)
-        folder = tempfile.mkdtemp(prefix="program-")
-        try:
-            program = Path(folder, "program.py")
-            program.write_bytes(with_marker(source))
-            if os.getuid() == 0:
-                os.chown(folder, NOBODY, NOBODY)
-                program.chmod(0o644)
+        with scratch(source) as (folder, program):
             return watch(
                 [str(self.python), "-I", "-S", "-B", "-c", _RUNNER, self._job(folder, program, mark, limits)],
                 stdin=stdin,
@@ -67,19 +61,16 @@ class Sandlock:
                 folder=folder,
                 end=lambda process: kill_tree(process, mark),
             )
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
 
     def _job(self, folder: str, program: Path, mark: str, limits: Limits) -> str:
         readable = [place for place in (*_READABLE, str(self.prefix)) if os.path.exists(place)]
-        environment = {"PATH": "/usr/bin:/bin", "HOME": folder, "LC_ALL": "C.UTF-8", "PYTHONHASHSEED": "0", MARK: mark}
         return json.dumps(
             {
                 "library": str(self.library),
                 "folder": str(self.library.parent),
                 "readable": readable,
                 "writable": [folder, "/dev/null"],
-                "env": environment,
+                "env": {**environment(folder), MARK: mark},
                 "processes": limits.processes,
                 "cwd": folder,
                 "command": [

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import selectors
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 
 from evaluation.grading.sandbox.base import Limits, Outcome
@@ -53,6 +55,26 @@ def pythons() -> list[tuple[Path, Path]]:
 def with_marker(source: str) -> bytes:
     """``source`` preceded by the statement that says it began."""
     return f"import os as _os; _os.write(1, {STARTED!r}); del _os\n{source}".encode("utf-8", "replace")
+
+
+def environment(home: str) -> dict[str, str]:
+    """All that a program's environment holds; a fixed hash seed makes sets come out in one order."""
+    return {"PATH": "/usr/bin:/bin", "HOME": home, "LC_ALL": "C.UTF-8", "PYTHONHASHSEED": "0"}
+
+
+@contextlib.contextmanager
+def scratch(source: str) -> Generator[tuple[str, Path]]:
+    """A folder that the program's user owns, and the program in it; gone afterwards."""
+    folder = tempfile.mkdtemp(prefix="program-")
+    try:
+        program = Path(folder, "program.py")
+        program.write_bytes(with_marker(source))
+        if os.getuid() == 0:
+            os.chown(folder, NOBODY, NOBODY)
+            program.chmod(0o644)
+        yield folder, program
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def watch(

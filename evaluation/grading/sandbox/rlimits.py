@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import os
 import secrets
-import shutil
 import signal
 import subprocess
-import tempfile
 from contextlib import suppress
 from pathlib import Path
 
 from evaluation.grading.sandbox.base import Limits, Outcome
-from evaluation.grading.sandbox.launch import NOBODY, limited, watch, with_marker
+from evaluation.grading.sandbox.launch import NOBODY, environment, limited, scratch, watch
 
 MARK = "STILLROOM_PROGRAM"
 """Environment variable whose value tells the processes of one program from all others."""
@@ -33,24 +31,15 @@ class ResourceLimits:
         """Runs ``source`` in a scratch folder, as nobody when the caller is root."""
         limits = limits or Limits()
         mark = secrets.token_hex(16)
-        folder = tempfile.mkdtemp(prefix="program-")
-        try:
-            program = Path(folder, "program.py")
-            program.write_bytes(with_marker(source))
-            if os.getuid() == 0:
-                os.chown(folder, NOBODY, NOBODY)
-                program.chmod(0o644)
-            environment = {"PATH": os.defpath, "HOME": folder, "LC_ALL": "C.UTF-8", "PYTHONHASHSEED": "0", MARK: mark}
+        with scratch(source) as (folder, program):
             return watch(
                 limited([str(self.python), "-s", "-S", "-B", str(program)], limits, others=_others()),
                 stdin=stdin,
                 limits=limits,
-                environment=environment,
+                environment={**environment(folder), MARK: mark},
                 folder=folder,
                 end=lambda process: kill_tree(process, mark),
             )
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _others() -> int:
