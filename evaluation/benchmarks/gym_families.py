@@ -2,9 +2,9 @@
 
 A family is one endless stream of questions (seed ``SEED``). A question's split is decided by its own normal form
 (SHA-256 modulo 20: 0 to 3 test, 4 to 7 validation, the rest train), so no question can be in two splits whatever their
-sizes; one that comes again is left out. Families of few templates (``alike``) also leave out training questions that
-are nearly one of the first ``COMPARED`` of the test or the validation split. Ids carry the place in the stream, and
-grading makes the question again from it.
+sizes; one that comes again is left out. Families whose questions are much alike (``alike``) also leave out training
+questions that are nearly one of the first ``COMPARED`` of the test or the validation split. Ids carry the place in the
+stream, and grading makes the question again from it.
 
 An answer is what stands in the last ``<answer>…</answer>``. It is right when the library's scorer gives it 1 and
 
@@ -44,7 +44,7 @@ from evaluation.grading.processes import GradingProcessDied, GradingTimeout, Pro
 from evaluation.overlap import check_overlap, normal_form
 from evaluation.problems import Grade, Message, Problem, Split, Verdict
 
-VERSION = f"2-rg{version('reasoning-gym')}"
+VERSION = f"3-rg{version('reasoning-gym')}"
 """Changes with the rules here and with the library, which makes the questions."""
 SEED = 20_260_101
 SIZES: dict[Split, int] = {"train": 2000, "validation": 200, "test": 300}

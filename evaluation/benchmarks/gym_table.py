@@ -92,9 +92,9 @@ FAMILIES: dict[str, Family] = {
     "figlet_font": Family("words in letters made of signs"),
     "needle_haystack": Family("one fact among many"),
     # grids
-    "maze": Family("steps through a maze", listed=True),
+    "maze": Family("steps through a maze", listed=True, alike=True),
     "shortest_path": Family(
-        "a way through a grid", r"infeasible|(?:(?:up|down|left|right)(?:\s+|$))+", listed=True
+        "a way through a grid", r"infeasible|(?:(?:up|down|left|right)(?:\s+|$))+", listed=True, alike=True
     ),
     "largest_island": Family("the largest island of a grid"),
     "rotten_oranges": Family("time until a grid is filled"),
@@ -112,13 +112,13 @@ FAMILIES: dict[str, Family] = {
     "knights_knaves": Family(
         "who tells the truth", rf"{_ROLE}(?:(?:,? and |, ){_ROLE})*\.?", listed=True, alike=True
     ),
-    "family_relationships": Family("who is whose", listed=True),
+    "family_relationships": Family("who is whose", listed=True, alike=True),
     "circuit_logic": Family("the output of a circuit"),
     "self_reference": Family("statements about themselves"),
     "zebra_puzzles": Family("who lives where"),
     "color_cube_rotation": Family("the colour of a turned cube"),
     "list_functions": Family("a rule from examples", listed=True),
-    "bf": Family("the output of a Brainfuck program", listed=True),
+    "bf": Family("the output of a Brainfuck program", listed=True, alike=True),
     "codeio": Family("the input or output of a Python function"),
     "ab": Family("rewriting of tokens"),
     "course_schedule": Family("whether all courses can be taken"),

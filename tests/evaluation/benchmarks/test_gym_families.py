@@ -22,6 +22,8 @@ LISTED = [name for name, family in FAMILIES.items() if family.listed]
 OTHERS = [name for name, family in FAMILIES.items() if not family.listed]
 GARBAGE = ("I do not know", "", "zzz", "None", "{}", "0.0.0", "9" * 3000, "[[", "x" * 30_000)
 CODE = "__import__('os').system('touch {file}')"
+FEWER = {"caesar_cipher": (2000, 400, 400), "prime_factorization": (568, 191, 216), "tower_of_hanoi": (52, 20, 17)}
+"""Questions of train, validation and test; of the last two families, all there are."""
 SLOW_TO_MAKE = ("sokoban", "futoshiki", "knight_swap", "intermediate_integration", "zebra_puzzles")
 
 
@@ -69,8 +71,7 @@ def test_no_training_question_is_in_another_split_or_nearly(family: str) -> None
 @pytest.mark.parametrize("family", [family for family in LISTED if family not in ("countdown", "number_sequence")])
 def test_the_splits_share_nothing_at_full_size(family: str) -> None:
     benchmark = BENCHMARKS[f"rg_{family}"]
-    sizes = {"train": 2000, "validation": 400, "test": 400} if family == "caesar_cipher" else None
-    sizes = sizes or {"train": 2000, "validation": 500, "test": 500}
+    sizes = dict(zip(("train", "validation", "test"), FEWER.get(family, (2000, 500, 500)), strict=True))
     splits = {split: benchmark.load(split, limit=limit) for split, limit in sizes.items()}  # type: ignore[arg-type]
     forms = [normal_form(text_of(problem)) for problems in splits.values() for problem in problems]
     assert len(set(forms)) == sum(sizes.values())
