@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from evaluation.benchmarks.base import Benchmark
-from evaluation.benchmarks.reading import field, find_file, load_file, records, text_field
+from evaluation.benchmarks.reading import field, find_file, load_file, records, refuse_training, text_field
 from evaluation.grading.tool_calls import VERSION, Call, MalformedCallError, accepts_object, difference, python_calls
 from evaluation.problems import Grade, Message, Problem, Role, Split
 
@@ -43,8 +43,7 @@ def _file(category: str, root: Path | None, folder: str = "bfcl") -> Path:
 
 def load(split: Split, *, limit: int | None = None, root: Path | None = None) -> list[Problem]:
     """The problems of all categories, one category after the other; ``cluster`` names the category."""
-    if split != "test":
-        raise ValueError("bfcl has a test split only: it is made to measure with, not to train on")
+    refuse_training("bfcl", split)
     problems: list[Problem] = []
     for category in CATEGORIES:
         left = None if limit is None else limit - len(problems)

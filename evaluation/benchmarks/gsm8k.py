@@ -14,13 +14,12 @@ No published scores are listed here: their prompts and numbers of examples diffe
 
 from __future__ import annotations
 
-import hashlib
 import re
 from pathlib import Path
 from typing import Any
 
 from evaluation.benchmarks.base import Benchmark, Score
-from evaluation.benchmarks.reading import find_file, load_file, text_field
+from evaluation.benchmarks.reading import find_file, is_held_out, load_file, text_field
 from evaluation.grading.extraction import after_hashes, answer_is, boxed
 from evaluation.grading.numeric import grade_number, read_number, written
 from evaluation.problems import Grade, Message, Problem, Split
@@ -56,17 +55,11 @@ def clean_solution(answer: str) -> str:
     return _CALCULATOR.sub("", answer).strip()
 
 
-def is_held_out(question: str) -> bool:
-    """Whether a question of the training file belongs to the validation split."""
-    digest = hashlib.sha256(" ".join(question.casefold().split()).encode()).digest()
-    return int.from_bytes(digest[:8], "big") % VALIDATION_ONE_IN == 0
-
-
 def _problem(entry: dict[str, Any], split: Split, place: str, number: int) -> Problem | None:
     """The problem of one record; None when it belongs to the other split of its file."""
     question = text_field(entry, place, "question").strip()
     solution = clean_solution(text_field(entry, place, "answer"))
-    if split != "test" and is_held_out(question) != (split == "validation"):
+    if split != "test" and is_held_out(question, VALIDATION_ONE_IN) != (split == "validation"):
         return None
     found = after_hashes(solution)
     answer = None if found is None else read_number(found.text)

@@ -16,9 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from evaluation.benchmarks.base import Benchmark, SamplingProtocol, Score
-from evaluation.benchmarks.humaneval import CLOSED
-from evaluation.benchmarks.plus import from_json
-from evaluation.benchmarks.reading import field, find_file, load_file, text_field
+from evaluation.benchmarks.reading import field, find_file, load_file, refuse_training, text_field
 from evaluation.grading.code_tests import grade_by_tests
 from evaluation.grading.program_tests import CallTest, StdinTest, dump_tests
 from evaluation.problems import Grade, Message, Problem, Split
@@ -69,6 +67,11 @@ def unpacked(text: str, place: str) -> list[dict[str, Any]]:
         raise ValueError(f"{place}: private_test_cases cannot be read ({error})") from error
 
 
+def _literal(text: str) -> str:
+    """A JSON value as a Python literal."""
+    return repr(json.loads(text))
+
+
 def _tests(entry: dict[str, Any], place: str) -> tuple[str, ...]:
     cases = [(case, True) for case in json.loads(field(entry, place, "public_test_cases"))]
     cases += [(case, False) for case in unpacked(entry.get("private_test_cases") or "[]", place)]
@@ -78,9 +81,9 @@ def _tests(entry: dict[str, Any], place: str) -> tuple[str, ...]:
         if case["testtype"] == "stdin":
             tests.append(StdinTest(given=case["input"], expected=case["output"], public=public))
         else:
-            arguments = ", ".join(from_json(line) for line in case["input"].split("\n") if line.strip())
+            arguments = ", ".join(_literal(line) for line in case["input"].split("\n") if line.strip())
             function = f"Solution().{metadata['func_name']}"
-            expected = from_json(case["output"])
+            expected = _literal(case["output"])
             tests.append(
                 CallTest(
                     function=function,
@@ -98,8 +101,7 @@ def _benchmark(release: int, published: tuple[Score, ...] = ()) -> Benchmark:
     file = f"{name}.jsonl"
 
     def load(split: Split, *, limit: int | None = None, root: Path | None = None) -> list[Problem]:
-        if split != "test":
-            raise ValueError(CLOSED.format(name=name))
+        refuse_training(name, split)
 
         def make(entry: dict[str, Any], place: str, number: int) -> Problem:
             starter = entry.get("starter_code") or ""

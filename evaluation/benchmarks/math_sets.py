@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from evaluation.benchmarks.base import Benchmark, SamplingProtocol, Score
-from evaluation.benchmarks.reading import field, find_file, load_file, text_field
+from evaluation.benchmarks.reading import field, find_file, load_file, refuse_training, text_field
 from evaluation.grading.extraction import boxed
 from evaluation.grading.math import grade_math
 from evaluation.grading.numeric import read_number, written
@@ -64,8 +64,7 @@ def math_set(
     """A benchmark of one test file of records: ``problem`` or ``question``, and ``answer`` or a boxed ``solution``."""
 
     def load(split: Split, *, limit: int | None = None, root: Path | None = None) -> list[Problem]:
-        if split != "test":
-            raise ValueError(f"{name} has a test split only: it is made to measure with, not to train on")
+        refuse_training(name, split)
 
         def make(entry: dict[str, Any], place: str, number: int) -> Problem:
             question, answer = text_field(entry, place, "problem", "question").strip(), _answer(entry, place)

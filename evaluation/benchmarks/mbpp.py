@@ -12,19 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from evaluation.benchmarks.base import Benchmark
-from evaluation.benchmarks.humaneval import CLOSED
-from evaluation.benchmarks.plus import plus_tests
+from evaluation.benchmarks.plus import plus_benchmark
 from evaluation.benchmarks.reading import field, find_file, load_file, text_field
 from evaluation.grading.code import grade_code
-from evaluation.grading.code_tests import grade_by_tests
 from evaluation.problems import Message, Problem, Split
 
 FILE = "mbpp_sanitized.json"
-PLUS_FILE = "MbppPlus.jsonl.gz"
 GET = "it is mbpp/sanitized-mbpp.json of google-research/google-research on GitHub"
-PLUS_GET = "it is MbppPlus.jsonl.gz of the releases of evalplus/mbppplus_release on GitHub"
 SPLITS: dict[Split, range] = {"test": range(11, 511), "validation": range(511, 601), "train": range(601, 975)}
-INSTRUCTION = "Answer with the whole program in one code block. It must pass these tests:"
+WHOLE_PROGRAM = "Answer with the whole program in one code block."
+INSTRUCTION = f"{WHOLE_PROGRAM} It must pass these tests:"
 
 
 def load(split: Split, *, limit: int | None = None, root: Path | None = None) -> list[Problem]:
@@ -51,30 +48,9 @@ def load(split: Split, *, limit: int | None = None, root: Path | None = None) ->
     return load_file(find_file("mbpp", FILE, root, GET), limit, make)
 
 
-def load_plus(split: Split, *, limit: int | None = None, root: Path | None = None) -> list[Problem]:
-    """The first ``limit`` problems. Runs EvalPlus's solutions in the sandbox, so it needs one."""
-    if split != "test":
-        raise ValueError(CLOSED.format(name="mbpp_plus"))
-
-    def make(entry: dict[str, Any], place: str, number: int) -> Problem:
-        program = text_field(entry, place, "canonical_solution")
-        inputs = [(given, True) for given in field(entry, place, "base_input")]
-        inputs += [(given, False) for given in entry.get("plus_input") or []]
-        name = text_field(entry, place, "entry_point")
-        asked = (
-            f"{text_field(entry, place, 'prompt').strip()}\n\nName the function {name}. {INSTRUCTION.split('.')[0]}."
-        )
-        return Problem(
-            id=text_field(entry, place, "task_id"),
-            benchmark="mbpp_plus",
-            split=split,
-            prompt=(Message(role="user", content=asked),),
-            answer=f"```python\n{program}\n```",
-            solution=f"```python\n{program}\n```",
-            tests=plus_tests(program, name, inputs, entry.get("atol") or 0.0, place),
-        )
-
-    return load_file(find_file("mbpp_plus", PLUS_FILE, root, PLUS_GET), limit, make)
+def _asked_plus(entry: dict[str, Any], place: str) -> str:
+    name = text_field(entry, place, "entry_point")
+    return f"{text_field(entry, place, 'prompt').strip()}\n\nName the function {name}. {WHOLE_PROGRAM}"
 
 
 MBPP = Benchmark(
@@ -93,18 +69,12 @@ MBPP = Benchmark(
     grading="the last Python code block passes the assertions in the sandbox; lenient: the text as a program",
 )
 
-MBPP_PLUS = Benchmark(
-    name="mbpp_plus",
-    version="1",
-    title="MBPP+, Python programs with more tests",
+MBPP_PLUS = plus_benchmark(
+    "mbpp_plus",
+    "MBPP+, Python programs with more tests",
+    file="MbppPlus.jsonl.gz",
     licence="Apache-2.0 (EvalPlus), CC-BY-4.0 (MBPP)",
-    source="https://github.com/evalplus/evalplus",
-    splits=("test",),
-    max_new_tokens=1024,
-    load=load_plus,
-    grade=grade_by_tests,
-    files=(PLUS_FILE,),
-    kind="code",
-    get=PLUS_GET,
-    grading="the last Python code block returns what EvalPlus's solution returns, on all its inputs, in the sandbox",
+    get="it is MbppPlus.jsonl.gz of the releases of evalplus/mbppplus_release on GitHub",
+    asked=_asked_plus,
+    program=lambda entry, place: text_field(entry, place, "canonical_solution"),
 )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from evaluation.benchmarks.base import MissingDataError
-from evaluation.problems import Problem
+from evaluation.problems import Problem, Split
 
 
 def find_file(benchmark: str, name: str, root: Path | None, get: str) -> Path:
@@ -21,6 +22,22 @@ def find_file(benchmark: str, name: str, root: Path | None, get: str) -> Path:
         f"benchmark {benchmark} needs {name}, and {where}: {get}; put it into a folder under that name and set "
         "STILLROOM_BENCHMARKS to the folder"
     )
+
+
+def refuse_training(benchmark: str, split: Split) -> None:
+    """Raises ValueError for any split of a benchmark that has its test split alone."""
+    if split != "test":
+        raise ValueError(f"{benchmark} has a test split only: it is made to measure with, not to train on")
+
+
+def is_held_out(question: str, one_in: int) -> bool:
+    """Whether a question of a training file belongs to the validation split.
+
+    SHA-256 of the question without case and spacing is 0 modulo ``one_in``: no question is in two splits, whatever the
+    order of the file.
+    """
+    digest = hashlib.sha256(" ".join(question.casefold().split()).encode()).digest()
+    return int.from_bytes(digest[:8], "big") % one_in == 0
 
 
 def records(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:

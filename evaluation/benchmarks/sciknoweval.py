@@ -8,12 +8,11 @@ one cannot train here, those that learn from peers can.
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 from typing import Any
 
 from evaluation.benchmarks.base import Benchmark, SamplingProtocol, Score
-from evaluation.benchmarks.reading import field, find_file, load_file, text_field
+from evaluation.benchmarks.reading import field, find_file, is_held_out, load_file, text_field
 from evaluation.grading.choice import grade_choice
 from evaluation.problems import Message, Problem, Split
 
@@ -25,12 +24,6 @@ PAPER = "2601.20802"
 SOURCE = "https://github.com/lasgroup/SDPO"
 
 
-def is_held_out(question: str) -> bool:
-    """Whether a question of a training file belongs to the validation split."""
-    digest = hashlib.sha256(" ".join(question.casefold().split()).encode()).digest()
-    return int.from_bytes(digest[:8], "big") % VALIDATION_ONE_IN == 0
-
-
 def _benchmark(subject: str, published: tuple[Score, ...]) -> Benchmark:
     name = f"sciknoweval_{subject}"
     files: dict[str, str] = {"train": f"{name}_train.jsonl", "test": f"{name}_test.jsonl"}
@@ -40,7 +33,7 @@ def _benchmark(subject: str, published: tuple[Score, ...]) -> Benchmark:
     def load(split: Split, *, limit: int | None = None, root: Path | None = None) -> list[Problem]:
         def make(entry: dict[str, Any], place: str, number: int) -> Problem | None:
             question, index = text_field(entry, place, "prompt"), field(entry, place, "idx")
-            held_out = is_held_out(question)
+            held_out = is_held_out(question, VALIDATION_ONE_IN)
             if split != "test" and ((subject, index) in LEFT_OUT or held_out != (split == "validation")):
                 return None
             answer = text_field(entry, place, "answer").strip()

@@ -7,6 +7,7 @@ kind of failure of hidden ones, so that feedback used as privileged context cann
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from evaluation.grading.code_answer import Judged, Shown, grade_program
 from evaluation.grading.program_runs import Failure, first_failure
@@ -15,6 +16,8 @@ from evaluation.grading.sandbox import Limits, Sandbox, find_sandbox
 from evaluation.problems import Grade, Problem
 
 VERSION = "1"
+LINE_BYTES = 64
+"""Of the line that tells what one call returned, beside the value."""
 LONGEST_PART = 500
 """Characters of an input or output in a report."""
 
@@ -40,10 +43,18 @@ def grade_by_tests(
     def judge(program: str) -> Judged:
         if prelude and "from __future__" not in program:
             program = f"{prelude}\n{program}"
-        failure = first_failure(program, tests, sandbox or find_sandbox(), limits or Limits())
+        failure = first_failure(program, tests, sandbox or find_sandbox(), limits or limits_for(tests))
         return failure is None, None if failure is None else report(tests, failure, shown)
 
     return grade_program(text, judge, grader="code_tests", version=VERSION)
+
+
+def limits_for(tests: Sequence[CallTest | StdinTest]) -> Limits:
+    """The usual limits, with room for twice what must come out of one run: the calls share a run, programs do not."""
+    usual = Limits()
+    sizes = [len(test.expected.encode("utf-8", "replace")) for test in tests]
+    calls = sum(size + LINE_BYTES for size, test in zip(sizes, tests, strict=True) if isinstance(test, CallTest))
+    return replace(usual, output_bytes=max(usual.output_bytes, 2 * max(calls, *sizes, 0)))
 
 
 def report(tests: Sequence[CallTest | StdinTest], failure: Failure, shown: Shown) -> str | None:

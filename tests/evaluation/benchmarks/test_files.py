@@ -15,8 +15,8 @@ import pytest
 from evaluation.benchmarks import BENCHMARKS
 from evaluation.benchmarks.base import MissingDataError
 from evaluation.benchmarks.math_sets import INSTRUCTION
-from evaluation.benchmarks.reading import load_file, records
-from evaluation.benchmarks.sciknoweval import is_held_out
+from evaluation.benchmarks.reading import is_held_out, load_file, records
+from evaluation.benchmarks.sciknoweval import VALIDATION_ONE_IN
 from tests.evaluation.benchmarks.data import folder, needs_files
 
 
@@ -123,8 +123,8 @@ def test_sciknoweval_splits_share_no_question(subject: str) -> None:
     splits = {split: benchmark.load(split, root=folder()) for split in benchmark.splits}
     questions = {split: {p.prompt[-1].content for p in problems} for split, problems in splits.items()}
     assert sum(map(len, questions.values())) == len(set().union(*questions.values()))
-    assert all(is_held_out(question) for question in questions["validation"])
-    assert not any(is_held_out(question) for question in questions["train"])
+    assert all(is_held_out(question, VALIDATION_ONE_IN) for question in questions["validation"])
+    assert not any(is_held_out(question, VALIDATION_ONE_IN) for question in questions["train"])
     assert 0.05 < len(splits["validation"]) / (len(splits["train"]) + len(splits["validation"])) < 0.15
     assert [message.role for message in splits["test"][0].prompt] == ["system", "user"]
     assert {p.solution for p in splits["train"]} == {None}

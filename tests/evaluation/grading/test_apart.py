@@ -9,20 +9,12 @@ import pytest
 from evaluation.grading.assert_runs import AssertRun, plain, run_asserts
 from evaluation.grading.assert_tests import AssertTest, dump_assert_tests, free_names, read_assert_tests
 from evaluation.grading.code import grade_code
-from evaluation.grading.sandbox import Limits, Outcome, Sandbox, SandboxUnavailableError, find_sandbox
+from evaluation.grading.sandbox import Limits, Outcome, Sandbox
 from evaluation.grading.sandbox.landlock import Sandlock, find_library
 from evaluation.grading.sandbox.launch import pythons
 from evaluation.problems import Message, Problem
 
 QUICK = Limits(cpu_seconds=2, wall_seconds=30)
-
-
-@pytest.fixture(scope="module")
-def sandbox() -> Sandbox:
-    try:
-        return find_sandbox()
-    except SandboxUnavailableError as error:
-        pytest.skip(str(error))
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from evaluation.grading.code import grade_code
-from evaluation.grading.sandbox import Limits, Outcome, Sandbox, SandboxUnavailableError, find_sandbox
+from evaluation.grading.sandbox import Limits, Outcome, Sandbox
 from evaluation.problems import Grade, Message, Problem
 
 TESTS = ("assert square(2) == 4", "assert square(-3) == 9\nassert square(0) == 0")
@@ -16,14 +16,6 @@ def _problem(tests: tuple[str, ...] | None = TESTS) -> Problem:
     return Problem(
         id="p", benchmark="b", split="test", prompt=(Message(role="user", content="?"),), answer="", tests=tests
     )
-
-
-@pytest.fixture(scope="module")
-def sandbox() -> Sandbox:
-    try:
-        return find_sandbox()
-    except SandboxUnavailableError as error:
-        pytest.skip(str(error))
 
 
 def _grade(sandbox: Sandbox, code: str, tests: tuple[str, ...] = TESTS) -> Grade:

@@ -17,7 +17,7 @@ from evaluation.grading.program_tests import (
     same_output,
     same_value,
 )
-from evaluation.grading.sandbox import Limits, Outcome, Sandbox, SandboxUnavailableError, find_sandbox
+from evaluation.grading.sandbox import Limits, Outcome, Sandbox
 from evaluation.problems import Grade, Message, Problem
 
 QUICK = Limits(cpu_seconds=1, wall_seconds=5)
@@ -30,14 +30,6 @@ TESTS = (
 def _problem(tests: tuple[CallTest | StdinTest, ...] = TESTS) -> Problem:
     asked = (Message(role="user", content="?"),)
     return Problem(id="p", benchmark="b", split="test", prompt=asked, answer="", tests=dump_tests(tests))
-
-
-@pytest.fixture(scope="module")
-def sandbox() -> Sandbox:
-    try:
-        return find_sandbox()
-    except SandboxUnavailableError as error:
-        pytest.skip(str(error))
 
 
 def _grade(sandbox: Sandbox, code: str) -> Grade:
@@ -67,6 +59,22 @@ def test_nothing_but_the_right_values_passes(sandbox: Sandbox, cheat: str) -> No
 
 def test_prints_and_changed_arguments_do_not_matter(sandbox: Sandbox) -> None:
     assert _grade(sandbox, "def f(x):\n    print('value', x, flush=True)\n    return x + 1").verdict == "pass"
+
+
+def test_an_answer_may_say_as_much_as_is_expected_of_it_and_not_much_more(sandbox: Sandbox) -> None:
+    numbers = list(range(30_000))
+    calls = tuple(CallTest(function="f", arguments=f"[{n}]", expected=repr(numbers)) for n in range(3))
+    assert sum(len(test.expected) for test in calls) > 8 * Limits().output_bytes
+    code = "```python\ndef f(x):\n    return list(range(30_000))\n```"
+    assert grade_by_tests(_problem(calls), code, sandbox=sandbox).verdict == "pass"
+    text = "\n".join(map(str, numbers))
+    printed = StdinTest(given="", expected=text)
+    assert (
+        grade_by_tests(_problem((printed,)), "```python\nfor n in range(30_000): print(n)\n```", sandbox=sandbox).score
+        == 1
+    )
+    flood = grade_by_tests(_problem((printed,)), "```python\nwhile True: print('x' * 1000)\n```", sandbox=sandbox)
+    assert flood.verdict == "fail" and flood.feedback == "output limit exceeded on a hidden test."
 
 
 def test_a_sandbox_that_does_not_start_is_not_scored() -> None:
