@@ -5,7 +5,6 @@ Facts never go, nor the last checkpoint of a run, nor any checkpoint of a run th
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import shutil
@@ -15,11 +14,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from evaluation.results.bundle_import import IMPORTS_FOLDER, LOCK_FILE, is_held
+from evaluation.results.bundle_import import IMPORTS_FOLDER, LOCK_FILE
+from evaluation.results.locks import is_held
 from evaluation.results.snapshot import old_snapshots
 from evaluation.results.spool import SAMPLES_FOLDER
 from evaluation.results.store import Store
 from flows.run_folder import RunFolder
+from flows.server import DATABASE_LOCK
 from training.checkpoints import read_report
 
 QUIET_SECONDS = 3600.0
@@ -102,15 +103,7 @@ def _samples(store: Path, archived: Sequence[str]) -> Iterator[Waste]:
 
 def _is_serving(store: Path) -> bool:
     """Whether a study runs that uses the store's Prefect database and logs."""
-    lock = store / "logs" / "prefect.lock"
-    if not lock.exists():
-        return False
-    with lock.open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-    return False
+    return is_held(store / "logs" / DATABASE_LOCK)
 
 
 def _prefect(store: Path, archived: Sequence[str]) -> Iterator[Waste]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import socket
@@ -13,11 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from evaluation.results import locks
 from flows.errors import UsageError
 from training.checkpoints import SegmentReport, read_report, release, segment_report, write_json
 from training.spec import RunSpec
-
-LOCK_POLL_SECONDS = 0.1
 
 
 class RunFolderError(UsageError):
@@ -104,27 +102,15 @@ class RunFolder:
 
         ``give_up`` is asked while waiting and may raise.
         """
-        with (self.path / f"{purpose}.lock").open("a") as lock:
-            while True:
-                try:
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except BlockingIOError:
-                    give_up()
-                    time.sleep(LOCK_POLL_SECONDS)
+        with locks.hold(self._lock(purpose), give_up):
             yield
 
     def is_held(self, purpose: str) -> bool:
         """Whether a living process holds the lock."""
-        file = self.path / f"{purpose}.lock"
-        if not file.exists():
-            return False
-        with file.open("a") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return True
-            return False
+        return locks.is_held(self._lock(purpose))
+
+    def _lock(self, purpose: str) -> Path:
+        return self.path / f"{purpose}.lock"
 
     # --- progress ------------------------------------------------------------------------------------------------
 

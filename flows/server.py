@@ -31,6 +31,9 @@ class ServerError(StudyError):
 
 POLL_SECONDS = 0.5
 
+DATABASE_LOCK = "prefect.lock"
+"""In the folder of logs; held by the driver that uses the store's own Prefect database."""
+
 UNUSED_SERVICES = (
     "CANCELLATION_CLEANUP",
     "CLEANUP_RECONCILER",
@@ -68,7 +71,7 @@ def _database(folder: Path) -> Generator[dict[str, str]]:
     """Settings of the server's database: Prefect's usual one, or one of its own while another driver has that."""
     folder.mkdir(parents=True, exist_ok=True)
     settings = {}
-    with (folder / "prefect.lock").open("a") as lock:
+    with (folder / DATABASE_LOCK).open("a") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -7,7 +7,6 @@ is there already is recognised by its content.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import shutil
@@ -27,6 +26,7 @@ from evaluation.results.bundle import (
 )
 from evaluation.results.compacted import CompactedError, CompactedFile
 from evaluation.results.compaction import CompactedSpool, SpoolFile, beginning
+from evaluation.results.locks import hold, is_held
 from evaluation.results.sources import FileReader
 from evaluation.results.spool import COMPACTED_FOLDER, SAMPLES_FOLDER, SPOOL_FOLDER, sync_folder
 from evaluation.results.store import Store
@@ -81,28 +81,14 @@ def _staging(files: Store) -> Generator[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     own = folder / f"{os.getpid()}-{time.time_ns()}"
     with contextlib.ExitStack() as stack:
-        with (files.path / "imports.lock").open("a") as starting:  # nobody clears a folder away that is being made
-            fcntl.flock(starting, fcntl.LOCK_EX)
+        with hold(files.path / "imports.lock"):  # nobody clears a folder away that is being made
             own.mkdir()
             stack.callback(shutil.rmtree, own, ignore_errors=True)
-            lock = stack.enter_context((own / LOCK_FILE).open("w"))
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            stack.enter_context(hold(own / LOCK_FILE))
             for other in folder.iterdir():
                 if other != own and not is_held(other / LOCK_FILE):
                     shutil.rmtree(other, ignore_errors=True)
         yield own
-
-
-def is_held(lock: Path) -> bool:
-    """Whether a living process holds the lock file; False for one that is not there."""
-    try:
-        with lock.open("r+") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except FileNotFoundError:
-        return False
-    return False
 
 
 def _stage(reader: BundleReader, wanted: dict[str, BundledFile], staged: Path) -> None:

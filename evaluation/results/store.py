@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import time
 from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
 
+from evaluation.results.locks import hold
 from evaluation.results.spool import COMPACTED_FOLDER, SPOOL_FOLDER
-
-LOCK_POLL_SECONDS = 0.05
 
 
 class StoreBusyError(RuntimeError):
@@ -71,15 +69,12 @@ class Store:
         """
         self.path.mkdir(parents=True, exist_ok=True)
         deadline = None if wait is None else time.monotonic() + wait
-        with (self.path / "ingest.lock").open("a") as file:
-            while True:
-                try:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except BlockingIOError:
-                    if deadline is not None and time.monotonic() >= deadline:
-                        raise StoreBusyError(f"another process is ingesting into {self.path}: try again") from None
-                    time.sleep(LOCK_POLL_SECONDS)
+
+        def give_up() -> None:
+            if deadline is not None and time.monotonic() >= deadline:
+                raise StoreBusyError(f"another process is ingesting into {self.path}: try again") from None
+
+        with hold(self.path / "ingest.lock", give_up):
             yield
 
 

@@ -10,21 +10,9 @@ from evaluation.grading.assert_runs import AssertRun, plain, run_asserts
 from evaluation.grading.assert_tests import AssertTest, dump_assert_tests, free_names, read_assert_tests
 from evaluation.grading.code import grade_code
 from evaluation.grading.sandbox import Limits, Outcome, Sandbox
-from evaluation.grading.sandbox.landlock import Sandlock, find_library
-from evaluation.grading.sandbox.launch import pythons
 from evaluation.problems import Message, Problem
 
 QUICK = Limits(cpu_seconds=2, wall_seconds=30)
-
-
-@pytest.fixture(scope="module")
-def sandlock() -> Sandbox:
-    library = find_library()
-    boxes = [Sandlock(library, *python) for python in pythons()] if library is not None else []
-    found = next((box for box in boxes if box.run("print(1)").stdout == b"1\n"), None)
-    if found is None:
-        pytest.skip("sandlock does not work here")
-    return found
 
 
 @pytest.fixture(params=["sandbox", "sandlock"])

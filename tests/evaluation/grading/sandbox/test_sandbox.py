@@ -6,7 +6,7 @@ import os
 import secrets
 import socket
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -15,16 +15,11 @@ import pytest
 from evaluation.grading import sandbox as choice
 from evaluation.grading.sandbox import Limits, Sandbox, SandboxUnavailableError, find_sandbox
 from evaluation.grading.sandbox.bubblewrap import Bubblewrap, find_executable
-from evaluation.grading.sandbox.landlock import Sandlock, find_library
-from evaluation.grading.sandbox.launch import NOBODY, pythons
+from evaluation.grading.sandbox.launch import NOBODY
 from evaluation.grading.sandbox.rlimits import ResourceLimits
+from tests.evaluation.grading.conftest import working
 
 QUICK = Limits(cpu_seconds=2, wall_seconds=10, memory_bytes=256 << 20)
-
-
-def _working(make: Callable[[Path, Path], Sandbox]) -> Sandbox | None:
-    candidates = (make(python, prefix) for python, prefix in pythons())
-    return next((sandbox for sandbox in candidates if sandbox.run("print(1)").stdout == b"1\n"), None)
 
 
 def _namespaces_work(executable: str) -> bool:
@@ -41,27 +36,16 @@ def bubblewrap() -> Sandbox:
         pytest.skip("bubblewrap is not here: apt-get install -y bubblewrap")
     if not _namespaces_work(executable):
         pytest.skip("this system does not let bubblewrap make namespaces")
-    found = _working(lambda python, prefix: Bubblewrap(executable, python, prefix))
+    found = working(lambda python, prefix: Bubblewrap(executable, python, prefix))
     assert found is not None, "bubblewrap works here and the sandbox made with it does not"
     return found
 
 
 @pytest.fixture(scope="module")
 def rlimits() -> Sandbox:
-    found = _working(lambda python, _: ResourceLimits(python))
+    found = working(lambda python, _: ResourceLimits(python))
     if found is None:
         pytest.skip("this system has no shell with the resource limits needed")
-    return found
-
-
-@pytest.fixture(scope="module")
-def sandlock() -> Sandbox:
-    library = find_library()
-    if library is None:
-        pytest.skip("sandlock is for Linux")
-    found = _working(lambda python, prefix: Sandlock(library, python, prefix))
-    if found is None:
-        pytest.skip("this kernel has no Landlock that sandlock can use")
     return found
 
 
